@@ -1,0 +1,52 @@
+# Tacit. Every target sets up what it needs; a second call is quick.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
+.DEFAULT_GOAL := help
+
+.PHONY: help demo test test-slow check bench docs clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+$(VENV)/core: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Tacit needs Python 3.11 or newer, got $$($(PYTHON) --version 2>&1); run: make PYTHON=python3.11 ..." >&2; exit 1; }
+	@echo "Setting up $(VENV) (once)" >&2
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/dev: $(VENV)/core
+	@$(PIP) -e '.[dev]'
+	@touch $@
+
+$(VENV)/bench: $(VENV)/core
+	@$(PIP) -e '.[bench]'
+	@touch $@
+
+demo: $(VENV)/core ## train on a built-in log and compare, on your machine
+	@$(BIN)/tacit demo
+
+test: $(VENV)/dev ## run the tests
+	@$(BIN)/python -m pytest
+
+test-slow: $(VENV)/dev ## run the tests that take minutes
+	@$(BIN)/python -m pytest -m slow
+
+check: $(VENV)/dev ## style, types, contracts, exported names
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	@$(BIN)/basedpyright
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m pytest tests/test_exports.py
+
+bench: $(VENV)/bench ## measure speed against named peers, as ratios in one run
+	@$(BIN)/python benchmarks/speed.py
+
+docs: ## where the documentation is
+	@echo "Start with README.md, then docs/rooms.md; 'make check' verifies that every link in them leads somewhere."
+
+clean: ## remove what the targets made
+	@rm -rf $(VENV) dist build runs .hypothesis .ruff_cache .import_linter_cache
+	@find src tests -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,150 @@
+"""The face on the command line. A mistake gets one sentence and exit code 2, never a traceback."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    help="Recommendations learned from what users never have to tell anyone.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+BASELINES = ("random", "popularity", "mru", "mfu", "sr-od", "sr", "itemknn")
+
+
+def main() -> None:
+    """The `tacit` command."""
+    from tacit.errors import TacitError
+
+    try:
+        app(standalone_mode=False)
+    except TacitError as problem:
+        _fail(str(problem), 2)
+    except KeyboardInterrupt:
+        _fail("Interrupted. If the run has a folder, the same command with --resume goes on from there.", 130)
+    except Exception as problem:
+        # typer raises its own errors (a wrong option, say) with a sentence and an exit code
+        code = getattr(problem, "exit_code", None)
+        if code is None:
+            raise
+        words = getattr(problem, "format_message", lambda: "")()
+        _fail(words, code) if words else sys.exit(code)
+
+
+def _fail(sentence: str, code: int) -> None:
+    print(sentence, file=sys.stderr)
+    sys.exit(code)
+
+
+@app.command()
+def run(
+    plan: Annotated[str, typer.Argument(help="A built-in plan, or a TOML file.")],
+    devices: Annotated[int, typer.Option(help="People in the built-in synthetic log.")] = 1000,
+    items: Annotated[int, typer.Option(help="Items in it.")] = 200,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same run.")] = 0,
+    setting: Annotated[list[str] | None, typer.Option("--set", help="hyper.dim=64 and so on; may be repeated.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A folder for the run.")] = None,
+    resume: Annotated[bool, typer.Option(help="Go on where the folder ends.")] = False,
+    debug: Annotated[bool, typer.Option(help="One device at a time; raises and names the device.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Run a plan on the built-in synthetic log and ask for everybody's next item."""
+    from tacit.lab.shelf import load_plan
+    from tacit.lab.trial import trial
+
+    if resume and out is None:
+        raise typer.BadParameter("--resume needs --out, the folder to go on in.")
+    chosen = _with_settings(load_plan(plan), setting or [])
+    result = trial(chosen, devices, items, seed, out=out, resume=resume, debug=debug, quiet=as_json or None)
+    if as_json:
+        _print_json(result.to_dict())
+    else:
+        _print_table([result])
+
+
+@app.command()
+def demo(
+    devices: Annotated[int, typer.Option(help="People in the built-in synthetic log.")] = 1000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same table.")] = 0,
+) -> None:
+    """Train federated collaborative filtering against the baselines, and print a table."""
+    from tacit.lab.shelf import load_plan
+    from tacit.lab.trial import trial
+
+    print(f"A synthetic log of {devices} people and 200 items; each person's last item is the question.\n")
+    _print_table([trial(load_plan(name), devices, 200, seed) for name in (*BASELINES, "fcf")])
+    print(
+        "\nNext: `tacit plan` lists the plans, `tacit run fcf --set hyper.dim=8` changes one, docs/rooms.md shows the house."
+    )
+
+
+@app.command(name="plan")
+def show_plan(
+    name: Annotated[str | None, typer.Argument(help="A built-in plan, or a TOML file; none lists the shelf.")] = None,
+    devices: Annotated[int, typer.Option(help="How many devices to price it for.")] = 1000,
+) -> None:
+    """Print a plan as TOML, with its digest and its price; without a name, the plans there are."""
+    from tacit.lab.shelf import load_plan, plan_names
+    from tacit.privacy.price import price
+
+    if name is None:
+        print("\n".join(plan_names()))
+        return
+    chosen = load_plan(name)
+    print(f"# digest {chosen.digest}")
+    for number, claims in enumerate(price(chosen, devices), 1):
+        for claim in claims:
+            print(f"# stage {number}, {devices} devices: {claim}")
+    print(chosen.to_toml(), end="")
+
+
+@app.command()
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False) -> None:
+    """Versions, devices, memory, and whether the extras work."""
+    from tacit.lab.doctor import examine
+
+    found = examine()
+    if as_json:
+        _print_json(found)
+        return
+    for part, facts in found.items():
+        print(part)
+        for name, fact in facts.items():
+            print(f"  {name:<16} {fact}")
+
+
+def _with_settings(plan: Any, settings: list[str]) -> Any:
+    import tomllib
+
+    for text in settings:
+        path, equals, value = text.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"--set takes name=value, got {text!r}.")
+        try:
+            parsed = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            parsed = value
+        plan = plan.with_setting(path, parsed)
+    return plan
+
+
+def _print_json(value: Any) -> None:
+    import json
+
+    from tacit.record import plain
+
+    print(json.dumps(plain(value), indent=2))
+
+
+def _print_table(results: list) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("plan", *results[0].run.metrics, "sent/device", "ε per run", "seconds")
+    for result in results:
+        numbers = [f"{value:.3f}" for value in result.run.metrics.values()]
+        table.add_row(result.run.plan.name, *numbers, result.sent, result.epsilon, f"{result.seconds:.1f}")
+    Console().print(table)

@@ -1,0 +1,1 @@
+"""Device: sees one person. What leaves, leaves by the gate."""

@@ -1,0 +1,30 @@
+"""The gate: the one function by which anything leaves a device.
+
+It bounds and randomises (the mechanism's `encode`), counts against the allowance, or stays silent. Whether a report is
+sent depends on the allowance alone, never on private data: an update that is empty or not finite is sent as the zero
+update, in the same form as any other.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from tacit.privacy.mechanism import Mechanism
+from tacit.wire import Report
+
+
+def send(
+    key: jax.Array, mechanism: Mechanism, update: dict, weight: jax.Array, dials: dict, spent: jax.Array
+) -> tuple[Report, jax.Array, jax.Array]:
+    """The report, the allowance spent after it, and whether the update had to be replaced by zero."""
+    finite = _finite((update, weight))
+    update = jax.tree.map(lambda leaf: jnp.where(finite, leaf, jnp.zeros_like(leaf)), update)
+    weight = jnp.where(finite, weight, 0.0)
+    allowed = jnp.asarray(True) if mechanism.messages is None else spent < mechanism.messages
+    payload = mechanism.encode(key, update, dials)
+    report = Report(payload, weight, allowed)
+    return report, spent + allowed.astype(spent.dtype), ~finite
+
+
+def _finite(tree: object) -> jax.Array:
+    floats = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in floats]).all() if floats else jnp.asarray(True)

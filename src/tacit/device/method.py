@@ -1,0 +1,126 @@
+"""Method: what a device computes, written for one device; it reads like the paper's "on each client".
+
+A method is a file in `device/methods` that defines one Method; the file name is the method's name, and nothing else
+needs an edit. Its settings are the fields of the class.
+"""
+
+import importlib
+import pkgutil
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+import tacit.device.methods
+from tacit.catalog import Catalog
+from tacit.device.history import History
+from tacit.errors import PlanError, unknown
+from tacit.plans import Stage
+from tacit.settings import fill
+
+
+class Method(eqx.Module):
+    """Six functions of one device. Passed into jit as an argument, never closed over."""
+
+    catalog: eqx.AbstractVar[Catalog]
+
+    learns: ClassVar[bool]  # whether it can answer for items a person never touched
+    suggested: ClassVar[dict[str, Any]]  # a Stage that works, as data; a plan may say otherwise
+
+    @abstractmethod
+    def init(self, key: jax.Array) -> dict[str, Any]:
+        """Public start of every parameter leaf."""
+
+    @abstractmethod
+    def prepare(self, history: History) -> Any:
+        """What this method needs of a history (`own`); recomputed only when the history changes."""
+
+    @abstractmethod
+    def enter(self, key: jax.Array, own: Any) -> Any:
+        """Private start (`local`); stays at home."""
+
+    @abstractmethod
+    def local(self, key: jax.Array, params: dict, local: Any, own: Any) -> tuple[Any, dict, jax.Array]:
+        """One round of work: the new private state, the update, and its weight float32[k]."""
+
+    @abstractmethod
+    def adapt(self, key: jax.Array, params: dict, local: Any, own: Any) -> Any:
+        """Personalise at home with what was broadcast; nothing is sent."""
+
+    @abstractmethod
+    def score(self, params: dict, local: Any, own: Any, recent: jax.Array, candidates: jax.Array) -> jax.Array:
+        """How well each candidate fits, at home.
+
+        Args:
+            recent: int32[r], the latest events of the current session, newest last, -1 is padding.
+            candidates: int32[c]; -1 is padding and scores -inf.
+        """
+
+
+class AtHome(Method):
+    """A method that sends nothing: it counts its own history and answers from that."""
+
+    def init(self, key: jax.Array) -> dict[str, Any]:
+        """No parameters."""
+        del key
+        return {}
+
+    def enter(self, key: jax.Array, own: Any) -> Any:
+        """No private state beside the history."""
+        del key, own
+        return {}
+
+    def local(self, key: jax.Array, params: dict, local: Any, own: Any) -> tuple[Any, dict, jax.Array]:
+        """No work, nothing to send."""
+        del key, params, own
+        return local, {}, jnp.ones(1)
+
+    def adapt(self, key: jax.Array, params: dict, local: Any, own: Any) -> Any:
+        """Nothing to adapt."""
+        del key, params, own
+        return local
+
+
+def masked(scores: jax.Array, candidates: jax.Array) -> jax.Array:
+    """Scores with -inf where the candidate is padding."""
+    return jnp.where(candidates >= 0, scores, -jnp.inf)
+
+
+def last_event(recent: jax.Array) -> jax.Array:
+    """The newest event, or -1 where there is none."""
+    newest = jnp.max(jnp.where(recent >= 0, jnp.arange(recent.shape[0]), -1))
+    return jnp.where(newest >= 0, recent[newest], -1)
+
+
+def methods_from(folder: str | Path) -> None:
+    """Look for methods in a folder of your own as well."""
+    if str(folder) not in tacit.device.methods.__path__:
+        tacit.device.methods.__path__.append(str(folder))
+
+
+def method_names() -> list[str]:
+    """Every method: the files of `device/methods`."""
+    return sorted(m.name for m in pkgutil.iter_modules(tacit.device.methods.__path__))
+
+
+def method_class(name: str) -> type[Method]:
+    """The Method a file defines."""
+    if name not in method_names():
+        raise PlanError(unknown("Tacit", name, method_names(), "method"))
+    module = importlib.import_module(f"tacit.device.methods.{name}")
+    found = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Method) and value.__module__ == module.__name__
+    ]
+    if len(found) != 1:
+        raise PlanError(f"Method file {name}.py must define exactly one Method, got {len(found)}.")
+    return found[0]
+
+
+def build(stage: Stage, catalog: Catalog) -> Method:
+    """The method a stage names, for this catalog."""
+    return fill(method_class(stage.method), stage.hyper, f"{stage.method}: hyper", catalog=catalog)

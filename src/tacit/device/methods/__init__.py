@@ -1,0 +1,1 @@
+"""Methods: one file each, file name = method name."""

@@ -1,0 +1,43 @@
+"""ItemKNN: items close to what a person has. The table of neighbours is fitted in the lab from pooled data."""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from tacit.catalog import Catalog
+from tacit.device.history import History
+from tacit.device.method import AtHome, masked
+from tacit.nets.neighbours import neighbour_scores
+from tacit.rows import Rows, coalesce
+from tacit.settings import setting
+
+
+class ItemNeighbours(AtHome):
+    """score_j = Σ_{i in history} similarity(i, j), over each item's nearest `neighbours`.
+
+    Paper: Deshpande and Karypis, "Item-based top-N recommendation algorithms" (TOIS 2004).
+    """
+
+    catalog: Catalog
+    neighbours: int = setting(20, at_least=1)
+    shrink: float = setting(0.0, at_least=0.0)
+    learns: ClassVar[bool] = True
+    suggested: ClassVar[dict[str, Any]] = {"trains": ["neighbours", "similarity"], "cohort": {"sampler": "pooled"}}
+
+    def init(self, key: jax.Array) -> dict[str, jax.Array]:
+        """No neighbours yet; padding is the number of items."""
+        del key
+        n, k = self.catalog.n_items, min(self.neighbours, self.catalog.n_items)
+        return {"neighbours": jnp.full((n, k), n, jnp.int32), "similarity": jnp.zeros((n, k))}
+
+    def prepare(self, history: History) -> Rows:
+        """The distinct items, each with weight 1."""
+        own = coalesce(history.items, jnp.ones(history.items.shape), self.catalog.n_items)
+        return own._replace(value=jnp.minimum(own.value, 1.0))
+
+    def score(self, params: dict, local: dict, own: Rows, recent: jax.Array, candidates: jax.Array) -> jax.Array:
+        """Σ similarity."""
+        del local, recent
+        scores = neighbour_scores(params["neighbours"], params["similarity"], own.index, own.value)
+        return masked(scores[candidates], candidates)

@@ -1,0 +1,73 @@
+"""A device's part of a round: what it keeps (Home), and the one step it takes when asked.
+
+The same `step` runs under `vmap` in the simulator and alone on a real device.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tacit.device.gate import send
+from tacit.device.method import Method
+from tacit.privacy.mechanism import Mechanism
+from tacit.wire import Broadcast, Report
+
+KEYS = "threefry2x32"  # named, so that a home means the same whatever the default is
+_ENTER, _ADAPT, _ROUND = 0, 1, 2  # what a key is for: no two purposes share one
+
+
+class Home(NamedTuple):
+    """What a device keeps and never sends."""
+
+    local: dict[str, Any]  # private state, keyed by stage
+    spent: dict[str, jax.Array]  # reports sent so far, keyed by stage
+    zeroed: jax.Array  # int32[]: how often an update was not finite and left as zero
+    secret: jax.Array  # uint32[2]: the root of this device's randomness; from the operating system on a real device
+
+
+def new_home(secret: jax.Array) -> Home:
+    """A home before its first stage."""
+    return Home({}, {}, jnp.zeros((), jnp.int32), secret)
+
+
+def enter(method: Method, stage: int, home: Home, own: Any) -> Home:
+    """Begin a stage: the method's private start and a fresh allowance."""
+    local = method.enter(_key(home, stage, _ENTER), own)
+    spent = jnp.zeros((), jnp.int32)
+    return home._replace(local={**home.local, str(stage): local}, spent={**home.spent, str(stage): spent})
+
+
+def work(method: Method, stage: int, broadcast: Broadcast, home: Home, own: Any) -> tuple[Any, dict, Any, jax.Array]:
+    """The method's own part of a round: new private state, update, weight; and the key left for the noise."""
+    mine, noise = jax.random.split(_key(home, stage, _ROUND, broadcast.round))
+    return *method.local(mine, broadcast.params, home.local[str(stage)], own), noise
+
+
+def step(
+    method: Method, mechanism: Mechanism, stage: int, broadcast: Broadcast, home: Home, own: Any
+) -> tuple[Home, Report]:
+    """One round: work at home, then the gate. The home stays; the report goes up."""
+    name = str(stage)
+    local, update, weight, noise = work(method, stage, broadcast, home, own)
+    report, spent, zeroed = send(noise, mechanism, update, weight, broadcast.dials, home.spent[name])
+    kept = Home(
+        {**home.local, name: local},
+        {**home.spent, name: spent},
+        home.zeroed + zeroed.astype(jnp.int32),
+        home.secret,
+    )
+    return kept, report
+
+
+def adapt(method: Method, stage: int, params: dict, home: Home, own: Any) -> Home:
+    """Personalise at home; nothing is sent."""
+    local = method.adapt(_key(home, stage, _ADAPT), params, home.local[str(stage)], own)
+    return home._replace(local={**home.local, str(stage): local})
+
+
+def _key(home: Home, stage: int, purpose: int, round: Any = 0) -> jax.Array:
+    key = jax.random.wrap_key_data(home.secret, impl=KEYS)
+    for number in (stage, purpose, round):
+        key = jax.random.fold_in(key, number)
+    return key

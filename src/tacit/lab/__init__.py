@@ -1,0 +1,1 @@
+"""Lab: sees everything, on a researcher's machine only. Nothing that is deployed imports it."""

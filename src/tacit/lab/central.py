@@ -1,0 +1,19 @@
+"""Central baselines: fitted from pooled raw data, for comparison only. Scored by the same device code as everything else."""
+
+from collections.abc import Callable
+
+from tacit.device.method import Method
+from tacit.errors import PlanError
+from tacit.lab import itemknn
+from tacit.lab.data import Population
+
+FITS: dict[str, Callable[[Method, Population], dict]] = {"itemknn": itemknn.fit}
+
+
+def fit(name: str, method: Method, population: Population) -> dict:
+    """The parameters of a method, from everybody's histories."""
+    if name not in FITS:
+        raise PlanError(
+            f"cohort.sampler 'pooled' fits {', '.join(FITS)} in the lab, got method {name!r}; choose another sampler."
+        )
+    return FITS[name](method, population)

@@ -1,0 +1,108 @@
+"""Population: everybody's histories, as columns. Never one Python object per device."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tacit.catalog import Catalog
+from tacit.device.history import History
+from tacit.errors import DataError
+
+
+@dataclass(frozen=True)
+class Population:
+    """Ragged histories: device u's events stand at offsets[u] : offsets[u + 1] of every column, in order."""
+
+    catalog: Catalog
+    offsets: np.ndarray  # int64[n + 1]
+    items: np.ndarray  # int32[events]
+    times: np.ndarray | None = None  # float64[events], seconds
+    labels: np.ndarray | None = None  # float32[events]
+    context: np.ndarray | None = None  # float32[events, Fe]
+    person: np.ndarray | None = None  # float32[n, Fp]
+    users: Sequence[Any] | None = None  # what the log called each device
+    item_names: Sequence[Any] | None = None  # what the log called each item
+
+    def __post_init__(self):
+        if self.offsets.size < 2:
+            raise DataError("A population must have at least one device, got an empty log.")
+        if self.items.size and not 0 <= self.items.min() <= self.items.max() < self.catalog.n_items:
+            raise DataError(
+                f"Item numbers must lie between 0 and {self.catalog.n_items - 1}, "
+                f"got {self.items.min()} to {self.items.max()}."
+            )
+
+    def __len__(self) -> int:
+        return self.offsets.size - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """How many events each device has."""
+        return np.diff(self.offsets)
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of the log, so that a resumed run meets the same people."""
+        state = hashlib.sha256()
+        for column in (self.offsets, self.items, self.times, self.labels, self.context, self.person):
+            state.update(b"-" if column is None else np.ascontiguousarray(column).tobytes())
+        return state.hexdigest()[:16]
+
+    @cached_property
+    def _clock(self) -> np.ndarray | None:
+        """Seconds since the log began: small enough for float32."""
+        return None if self.times is None else self.times - self.times.min(initial=np.inf)
+
+    def name(self, device: int) -> str:
+        """What the log called this device."""
+        return str(device) if self.users is None else str(self.users[device])
+
+    def histories(self, devices: np.ndarray, length: int) -> History:
+        """The stacked histories of some devices, padded to `length`; where longer, the latest events."""
+        start, end = self.offsets[devices], self.offsets[devices + 1]
+        start = np.maximum(start, end - length)
+        at = start[:, None] + np.arange(length)
+        real = at < end[:, None]
+        at = np.where(real, at, 0)
+
+        def column(values: np.ndarray | None, default: float) -> np.ndarray:
+            if values is None:
+                return np.where(real, np.float32(default), np.float32(0))
+            return np.where(real, values[at], 0).astype(np.float32)
+
+        context = np.zeros((*at.shape, 0), np.float32)
+        if self.context is not None:
+            context = np.where(real[..., None], self.context[at], 0).astype(np.float32)
+        person = np.zeros((devices.size, 0), np.float32) if self.person is None else self.person[devices]
+        items = np.where(real, self.items[at] if self.items.size else 0, -1).astype(np.int32)
+        columns: list[Any] = [items, column(self._clock, 0.0), column(self.labels, 1.0), context, person]
+        return History(*columns)
+
+
+def from_events(
+    user: np.ndarray, item: np.ndarray, time: np.ndarray | None = None, *, n_items: int | None = None
+) -> Population:
+    """A population from one row per event: user and item numbers, and times to order by (else the order given).
+
+    >>> world = from_events(np.array([1, 0, 1]), np.array([2, 0, 1]))
+    >>> len(world), world.histories(np.array([1]), 3).items.tolist()
+    (2, [[2, 1, -1]])
+    """
+    user, item = np.asarray(user), np.asarray(item)
+    if user.size == 0:
+        raise DataError("A log must have at least one event, got none.")
+    if user.shape != item.shape:
+        raise DataError(f"A log's columns must be equally long, got {user.size} users and {item.size} items.")
+    order = np.argsort(user, kind="stable") if time is None else np.lexsort((np.asarray(time), user))
+    counts = np.bincount(user)
+    catalog = Catalog(int(item.max()) + 1 if n_items is None else n_items)
+    return Population(
+        catalog,
+        np.concatenate([[0], np.cumsum(counts)]),
+        item[order].astype(np.int32),
+        None if time is None else np.asarray(time, float)[order],
+    )

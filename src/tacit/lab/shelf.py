@@ -1,0 +1,71 @@
+"""The shelf: built-in plans by name, a method's own suggestion, or a TOML file."""
+
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from tacit.catalog import Catalog
+from tacit.device.method import method_class, method_names
+from tacit.errors import PlanError, unknown
+from tacit.plans import Plan, Stage
+from tacit.privacy.mechanism import build_mechanism
+from tacit.privacy.sampler import build_sampler
+from tacit.server.rule import build_rule
+from tacit.settings import fill, known_settings
+
+
+def plan_names() -> list[str]:
+    """Every plan on the shelf."""
+    return sorted({*_files(), *(name.replace("_", "-") for name in method_names())})
+
+
+def load_plan(name: str | Path) -> Plan:
+    """A plan by built-in name or from a TOML file.
+
+    >>> load_plan("popularity").stages[0].trains
+    ('counts',)
+    """
+    if str(name).endswith(".toml"):
+        path = Path(name)
+        if not path.is_file():
+            raise PlanError(f"Plan file {str(name)!r} does not exist; built-in plans: {', '.join(plan_names())}.")
+        return complete(Plan.from_toml(path.read_text()))
+    if name in _files():
+        return complete(Plan.from_toml(_files()[str(name)].read_text()))
+    method = str(name).replace("-", "_")
+    if method not in method_names():
+        raise PlanError(unknown("The shelf", name, plan_names(), "plan"))
+    return complete(Plan(str(name), (Stage(method, **method_class(method).suggested),)))
+
+
+def complete(plan: Plan) -> Plan:
+    """The plan with every default written out, so that its digest says everything that will happen.
+
+    Checks every setting on the way: an unknown name, a wrong type or a broken rule is refused here.
+    """
+    return replace(plan, stages=tuple(_complete(stage, number) for number, stage in enumerate(plan.stages, 1)))
+
+
+def _complete(stage: Stage, number: int) -> Stage:
+    where = f"Plan stage {number}:"
+    method = fill(method_class(stage.method), stage.hyper, f"{where} hyper of {stage.method}", catalog=Catalog(1))
+    parts = {
+        "privacy": build_mechanism(stage.privacy, f"{where} privacy"),
+        "server": build_rule(stage.server, f"{where} server"),
+        "cohort": build_sampler(stage.cohort, f"{where} cohort"),
+    }
+    written = {name: {**getattr(stage, name), **_settings(part)} for name, part in parts.items()}
+    written["server"].pop("optimiser", None)  # the rule's name says it
+    return replace(stage, hyper=_settings(method), **written)
+
+
+def _settings(part: Any) -> dict[str, Any]:
+    """A part's settings as a plan would write them; what is not set is left out."""
+    values = {name: getattr(part, name) for name in known_settings(type(part))}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _files() -> dict:
+    folder = resources.files("tacit.lab") / "plans"
+    return {entry.name.removesuffix(".toml"): entry for entry in folder.iterdir() if entry.name.endswith(".toml")}

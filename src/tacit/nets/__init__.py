@@ -1,0 +1,1 @@
+"""Nets: functions of arrays, textbook material. No person, no protocol, no network."""

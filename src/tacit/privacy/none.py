@@ -1,0 +1,82 @@
+"""none: the update as it is. For measuring what privacy costs, and for data that is nobody's secret."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tacit.privacy.claim import Claim
+from tacit.privacy.mechanism import Mechanism, Wire, messages_setting, wire_setting
+from tacit.privacy.sampler import Exposure
+from tacit.rows import Rows, is_rows
+
+
+class NoMechanism(Mechanism):
+    """Send the update unchanged; sum what arrives.
+
+    Guarantee:
+        None: ε = ∞, in every model, for every unit. Whoever receives a report sees the update.
+
+    The total is (Σ weight·update for each weight, Σ weight). Integer leaves are counted, not weighted: their sums are
+    exact up to 2³¹.
+    """
+
+    messages: int | None = messages_setting()
+    wire: Wire = wire_setting()
+
+    def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
+        """The update."""
+        del key, dials
+        return update
+
+    def zero(self, params: dict, weights: int) -> Any:
+        """Zeros, with one sum for each weight."""
+        sums = jax.tree.map(lambda leaf: jnp.zeros((weights, *leaf.shape), leaf.dtype), params)
+        return sums, jnp.zeros(weights, jnp.float32)
+
+    def add(self, total: Any, payloads: Any, weights: jax.Array, sent: jax.Array) -> Any:
+        """Fold a chunk in; row-sparse leaves stay row-sparse until the sum."""
+        sums, weight = total
+        counted = jnp.where(sent[:, None], weights, 0.0)  # [c, k]
+        leaves, tree = jax.tree.flatten(sums)
+        parts = tree.flatten_up_to(payloads)
+        leaves = [_add_leaf(leaf, part, counted, sent) for leaf, part in zip(leaves, parts)]
+        return jax.tree.unflatten(tree, leaves), weight + counted.sum(0)
+
+    def merge(self, one: Any, other: Any) -> Any:
+        """Sum of sums."""
+        return jax.tree.map(jnp.add, one, other)
+
+    def estimate(self, key: jax.Array, total: Any, n: jax.Array) -> tuple[dict, jax.Array]:
+        """The sums themselves: nothing to debias, nothing to add."""
+        del key, n
+        return total
+
+    def claim(self, exposure: Exposure) -> tuple[Claim, ...]:
+        """ε = ∞, said plainly."""
+        seen = ["no noise: whoever receives a report sees the update and its weight"]
+        if self.wire == "rows":
+            seen.append("positions are visible: the bytes reveal which rows were touched")
+        return (
+            Claim("local", "user", exposure.relation, math.inf, 0.0, "message", "corrected", "server", tuple(seen)),
+            Claim("local", "user", exposure.relation, math.inf, 0.0, "run", "corrected", "server", tuple(seen)),
+        )
+
+
+def _add_leaf(total: jax.Array, part: Any, counted: jax.Array, sent: jax.Array) -> jax.Array:
+    """One leaf of one chunk: total[k, ...] += Σ_c counted[c, k]·part[c, ...]."""
+    if jnp.issubdtype(total.dtype, jnp.integer):
+        counted = jnp.broadcast_to(sent[:, None], counted.shape).astype(total.dtype)
+    if not is_rows(part):
+        return total + jnp.einsum("ck,c...->k...", counted, part)
+    for w in range(total.shape[0]):
+        scale = counted[:, w].reshape((-1, 1) + (1,) * (part.value.ndim - 2))
+        total = total.at[w].set(_scatter(total[w], Rows(part.index, part.value * scale)))
+    return total
+
+
+def _scatter(table: jax.Array, chunk: Rows) -> jax.Array:
+    """Add the rows of many devices, [c, n] and [c, n, ...], into one table."""
+    index = chunk.index.reshape(-1)
+    return table.at[index].add(chunk.value.reshape(index.shape + table.shape[1:]), mode="drop")

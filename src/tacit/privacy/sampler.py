@@ -1,0 +1,194 @@
+"""Samplers: who is asked in a round. The sampler also says how exposed that leaves a device, so that what is drawn
+and what is accounted for cannot disagree.
+
+Ids are drawn on the host; the same (seed, stage, round) draws the same ids.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import equinox as eqx
+import numpy as np
+
+from tacit.errors import PlanError, unknown
+from tacit.settings import fill, setting
+
+
+class Exposure(NamedTuple):
+    """How a run exposes one device, as accounting needs it."""
+
+    sampler: str
+    rounds: int
+    messages: int  # the most reports one device may be asked for in the run
+    rate: float  # the share of devices asked in a round
+    relation: Literal["replace_one", "add_remove"]  # the neighbours for which this sampler is analysed
+
+
+class Sampler(eqx.Module):
+    """Who is asked in a round."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def draw(self, seed: int, stage: int, round: int, devices: int) -> np.ndarray:
+        """Ids of the devices asked in this round, ascending, each once."""
+
+    @abstractmethod
+    def size(self, devices: int) -> float:
+        """How many devices a round asks, on average."""
+
+    @abstractmethod
+    def exposure(self, rounds: int, devices: int) -> Exposure:
+        """What `rounds` rounds of this sampler do to one device."""
+
+
+def _generator(seed: int, stage: int, round: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, stage, round, 0x5A])))
+
+
+class All(Sampler):
+    """Everybody, every round."""
+
+    name: ClassVar[str] = "all"
+
+    def draw(self, seed: int, stage: int, round: int, devices: int) -> np.ndarray:
+        """Every id."""
+        del seed, stage, round
+        return np.arange(devices)
+
+    def size(self, devices: int) -> float:
+        """Everybody."""
+        return devices
+
+    def exposure(self, rounds: int, devices: int) -> Exposure:
+        """Each device is asked each round."""
+        del devices
+        return Exposure(self.name, rounds, rounds, 1.0, "replace_one")
+
+
+class Pass(Sampler):
+    """Everybody once before anybody twice: a fresh shuffle per pass, cut into cohorts of `size`."""
+
+    name: ClassVar[str] = "pass"
+    count: int = setting(at_least=1)
+
+    def draw(self, seed: int, stage: int, round: int, devices: int) -> np.ndarray:
+        """The next slice of this pass's shuffle."""
+        rounds_per_pass = math.ceil(devices / self.count)
+        turn, slot = divmod(round, rounds_per_pass)
+        order = _generator(seed, stage, turn).permutation(devices)
+        return np.sort(order[slot * self.count : (slot + 1) * self.count])
+
+    def size(self, devices: int) -> float:
+        """Devices per round, on average over a pass."""
+        return devices / math.ceil(devices / self.count)
+
+    def exposure(self, rounds: int, devices: int) -> Exposure:
+        """One message a pass."""
+        passes = math.ceil(rounds / math.ceil(devices / self.count))
+        return Exposure(self.name, rounds, passes, min(1.0, self.count / devices), "replace_one")
+
+
+class Fixed(Sampler):
+    """A fixed number of devices, without replacement within the round, independent between rounds."""
+
+    name: ClassVar[str] = "fixed"
+    count: int = setting(at_least=1)
+
+    def draw(self, seed: int, stage: int, round: int, devices: int) -> np.ndarray:
+        """`count` distinct ids, uniformly."""
+        _enough(self.count, devices)
+        return np.sort(_generator(seed, stage, round).choice(devices, self.count, replace=False, shuffle=False))
+
+    def size(self, devices: int) -> float:
+        """Always `count`."""
+        return min(self.count, devices)
+
+    def exposure(self, rounds: int, devices: int) -> Exposure:
+        """A device may be drawn every round."""
+        return Exposure(self.name, rounds, rounds, min(1.0, self.count / devices), "replace_one")
+
+
+class Poisson(Sampler):
+    """Each device by its own coin: asked with probability `rate`, independently."""
+
+    name: ClassVar[str] = "poisson"
+    rate: float = setting(above=0.0, at_most=1.0)
+
+    def draw(self, seed: int, stage: int, round: int, devices: int) -> np.ndarray:
+        """The ids whose coin fell."""
+        return np.flatnonzero(_generator(seed, stage, round).random(devices) < self.rate)
+
+    def size(self, devices: int) -> float:
+        """The expected number."""
+        return devices * self.rate
+
+    def exposure(self, rounds: int, devices: int) -> Exposure:
+        """A device may be drawn every round; neighbours differ by one device's presence."""
+        del devices
+        return Exposure(self.name, rounds, rounds, self.rate, "add_remove")
+
+
+class One(Sampler):
+    """One device a round, uniformly, with replacement between rounds."""
+
+    name: ClassVar[str] = "one"
+
+    def draw(self, seed: int, stage: int, round: int, devices: int) -> np.ndarray:
+        """One id."""
+        return _generator(seed, stage, round).integers(devices, size=1)
+
+    def size(self, devices: int) -> float:
+        """One."""
+        del devices
+        return 1
+
+    def exposure(self, rounds: int, devices: int) -> Exposure:
+        """A device may be drawn every round."""
+        return Exposure(self.name, rounds, rounds, 1 / devices, "replace_one")
+
+
+class Pooled(Sampler):
+    """Nobody is asked: raw histories are pooled in the lab. Central baselines only; never private."""
+
+    name: ClassVar[str] = "pooled"
+
+    def draw(self, seed: int, stage: int, round: int, devices: int) -> np.ndarray:
+        """No ids: there are no rounds."""
+        del seed, stage, round, devices
+        return np.zeros(0, int)
+
+    def size(self, devices: int) -> float:
+        """Nobody."""
+        del devices
+        return 0
+
+    def exposure(self, rounds: int, devices: int) -> Exposure:
+        """Everything is seen once."""
+        del rounds, devices
+        return Exposure(self.name, 0, 1, 1.0, "replace_one")
+
+
+SAMPLERS: dict[str, type[Sampler]] = {s.name: s for s in (All, Pass, Fixed, Poisson, One, Pooled)}
+
+
+def build_sampler(cohort: Mapping[str, Any], where: str = "cohort") -> Sampler:
+    """The sampler a stage names.
+
+    >>> build_sampler({"sampler": "fixed", "count": 2}).draw(0, 0, 0, 3).size
+    2
+    """
+    settings = dict(cohort)
+    name = settings.pop("sampler")
+    if name not in SAMPLERS:
+        raise PlanError(unknown(where, name, SAMPLERS, "sampler"))
+    return fill(SAMPLERS[name], settings, where)
+
+
+def _enough(count: int, devices: int) -> None:
+    if count > devices:
+        raise PlanError(
+            f"cohort.count must be at most the number of devices, {devices}, got {count}; ask fewer, or use 'all'."
+        )

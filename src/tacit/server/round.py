@@ -1,0 +1,49 @@
+"""The server's part of a round: open, collect, close. It sees a broadcast go out and payloads come in, nothing else."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tacit.privacy.mechanism import Mechanism
+from tacit.server.rule import Rule
+from tacit.wire import Broadcast, Report
+
+
+def open_round(round: Any, params: dict, dials: dict | None = None) -> Broadcast:
+    """What every device asked in this round is told."""
+    return Broadcast(jnp.asarray(round, jnp.int32), params, dials or {})
+
+
+def trained(params: dict, trains: tuple[str, ...]) -> dict:
+    """The leaves a stage moves."""
+    return {name: params[name] for name in trains}
+
+
+def collect(mechanism: Mechanism, total: Any, reports: Report) -> Any:
+    """Fold a chunk of reports [c, ...] into the running total: the payloads, and how many came."""
+    payloads, count = total
+    payloads = mechanism.add(payloads, reports.payload, reports.weight, reports.sent)
+    return payloads, count + reports.sent.sum(dtype=jnp.int32)
+
+
+def nothing(mechanism: Mechanism, params: dict, trains: tuple[str, ...], weights: int) -> Any:
+    """The total before anybody reported."""
+    return mechanism.zero(trained(params, trains), weights), jnp.zeros((), jnp.int32)
+
+
+def merge(mechanism: Mechanism, one: Any, other: Any) -> Any:
+    """The total of two totals."""
+    return mechanism.merge(one[0], other[0]), one[1] + other[1]
+
+
+def close(
+    key: jax.Array, mechanism: Mechanism, rule: Rule, trains: tuple[str, ...], params: dict, total: Any, state: Any
+) -> tuple[dict, Any, jax.Array]:
+    """Parameters and rule state after the round, and how many reported. If nobody did, nothing moves."""
+    payloads, n = total
+    estimate = mechanism.estimate(key, payloads, n)
+    before = trained(params, trains)
+    after, moved = rule.finish(before, estimate, n, state)
+    after, moved = jax.tree.map(lambda new, old: jnp.where(n > 0, new, old), (after, moved), (before, state))
+    return {**params, **after}, moved, n
