@@ -65,7 +65,7 @@ def fold(job: Job, broadcast: Broadcast, total: Any, home: Home, own: Any, awake
 
     def chunk(i: jax.Array, carry: Any) -> Any:
         home, total, rows = carry
-        slots = awake.slots[i]
+        slots = jnp.asarray(awake.slots)[i]
         at = jnp.maximum(slots, 0)
         mine, theirs = jax.tree.map(lambda leaf: leaf[at], (home, own))
         moved, reports = jax.vmap(partial(step, job.method, job.mechanism, job.stage, broadcast))(mine, theirs)

@@ -8,13 +8,17 @@ from tacit.lab.data import Population, from_events
 def checkerboard(size: int = 20) -> tuple[Population, np.ndarray]:
     """Even people like even items, odd like odd; each person's own item is withheld, so the right answer is known.
 
+    Everybody goes round the items of their parity in the same direction and stops just before their own, so the
+    answer is also what comes next.
+
     >>> world, answers = checkerboard(6)
     >>> world.histories(np.array([2]), 3).items.tolist(), int(answers[2])
-    ([[0, 4, -1]], 2)
+    ([[4, 0, -1]], 2)
     """
     user, item = np.divmod(np.arange(size * size), size)
     liked = (user % 2 == item % 2) & (user != item)
-    return from_events(user[liked], item[liked], n_items=size), np.arange(size)
+    user, item = user[liked], item[liked]
+    return from_events(user, item, (item - user) % size, n_items=size), np.arange(size)
 
 
 def tastes(

@@ -1,0 +1,235 @@
+"""Every method, found by its file, keeps the promises of the signature page. A new file is tested without an edit here."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from toys import ITEMS, Hand, close, same, small_world
+
+from tacit.device.method import method_class, method_names, methods_from
+from tacit.device.rank import top
+from tacit.device.round import adapt, step
+from tacit.lab.engine import fold, wake, wire_schema
+from tacit.lab.evaluate import ranks
+from tacit.lab.shelf import load_plan
+from tacit.lab.simulate import simulate
+from tacit.lab.split import Cases, latest
+from tacit.lab.synthetic import checkerboard
+from tacit.rows import dense_like
+from tacit.server.round import collect, nothing, trained
+from tacit.wire import pack, unpack
+
+TOY = '''"""Toy: likes what has a number near the person's mean item. A sixth method, in one file."""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from tacit.catalog import Catalog
+from tacit.device.history import History
+from tacit.device.method import Method, masked
+
+
+class Toy(Method):
+    """Devices report parity; the score is agreement.
+
+    Paper: none, Tester, "A toy" (2026).
+    """
+
+    catalog: Catalog
+    learns: ClassVar[bool] = True
+    suggested: ClassVar[dict[str, Any]] = {"trains": ["seen"], "rounds": 1, "server": {"rule": "count"}}
+
+    def init(self, key: jax.Array) -> dict[str, jax.Array]:
+        return {"seen": jnp.zeros((self.catalog.n_items, 2), jnp.int32)}
+
+    def prepare(self, history: History) -> dict:
+        real = history.items >= 0
+        parity = jnp.where(real, history.items % 2, 0).sum() * 2 > real.sum()
+        touched = jnp.zeros(self.catalog.n_items + 1, jnp.int32).at[history.items].max(1)[:-1]
+        return {"parity": parity.astype(jnp.int32), "touched": touched}
+
+    def enter(self, key: jax.Array, own: dict) -> dict:
+        return {}
+
+    def local(self, key: jax.Array, params: dict, local: dict, own: dict) -> tuple[dict, dict, jax.Array]:
+        return local, {"seen": own["touched"][:, None] * jax.nn.one_hot(own["parity"], 2, dtype=jnp.int32)}, jnp.ones(1)
+
+    def adapt(self, key: jax.Array, params: dict, local: dict, own: dict) -> dict:
+        return local
+
+    def score(self, params: dict, local: dict, own: dict, recent: jax.Array, candidates: jax.Array) -> jax.Array:
+        return masked(params["seen"][candidates, own["parity"]].astype(jnp.float32), candidates)
+'''
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _toy(tmp_path_factory):
+    """A method that is only a file in a folder: every test below runs on it too."""
+    folder = tmp_path_factory.mktemp("methods")
+    (folder / "toy.py").write_text(TOY)
+    methods_from(folder)
+    yield
+    import tacit.device.methods
+
+    tacit.device.methods.__path__.remove(str(folder))
+
+
+METHODS = [*method_names(), "toy"]
+every = pytest.mark.parametrize("name", METHODS)
+
+
+def test_the_rooms_inhabitants_are_found():
+    assert {"random", "popularity", "mru", "mfu", "sr_od", "sr", "fcf", "itemknn", "toy"} <= set(method_names())
+
+
+@every
+def test_docstring_names_a_paper(name):
+    text = method_class(name).__doc__ or ""
+    assert re.search(r"Paper: .+\((?:\w+ )?\d{4}\)", text, re.DOTALL), "say: Paper: Authors, \"Title\" (Venue YEAR)."
+
+
+@every
+def test_shapes(name):
+    hand = Hand(name, small_world())
+    own = hand.own(0)
+    home = hand.home(0, own)
+    local, update, weight = hand.method.local(hand.root, hand.params, home.local["0"], own)
+    assert weight.shape == (1,)
+    assert jax.tree.structure(local) == jax.tree.structure(home.local["0"])
+    assert [x.shape for x in jax.tree.leaves(local)] == [x.shape for x in jax.tree.leaves(home.local["0"])]
+    if hand.stage.rounds:
+        assert set(update) == set(hand.trains)
+        like = trained(hand.params, hand.trains)
+        table = dense_like(update, like)
+        assert jax.tree.map(jnp.shape, table) == jax.tree.map(jnp.shape, like)
+        assert jax.tree.map(lambda x: x.dtype, table) == jax.tree.map(lambda x: x.dtype, like)
+    else:
+        assert update == {}
+    scores = hand.method.score(hand.params, local, own, jnp.array([1, 2]), jnp.arange(5))
+    assert scores.shape == (5,)
+    assert scores.dtype == jnp.float32
+
+
+@every
+def test_same_key_same_answer(name):
+    hand = Hand(name, small_world())
+    own = hand.own(1)
+    home = hand.home(1, own)
+    one = step(hand.method, hand.job.mechanism, 0, hand.broadcast, home, own)
+    two = step(hand.method, hand.job.mechanism, 0, hand.broadcast, home, own)
+    same(one, two)
+
+
+@every
+def test_longer_padding_changes_nothing(name):
+    hand = Hand(name, small_world())
+    recent, candidates = jnp.array([-1, 3, 1], jnp.int32), jnp.arange(ITEMS)
+    made = []
+    for length in (40, 97):
+        own = hand.own(2, length)
+        home, report = step(hand.method, hand.job.mechanism, 0, hand.broadcast, hand.home(2, own), own)
+        tables = dense_like(report.payload, trained(hand.params, hand.trains))
+        local = adapt(hand.method, 0, hand.params, home, own).local["0"]
+        made.append((home, tables, hand.method.score(hand.params, local, own, recent, candidates)))
+    close(*made, tolerance=1e-6)
+
+
+def _by_hand(hand, devices, through_the_wire):
+    total = nothing(hand.job.mechanism, hand.params, hand.trains, 1)
+    schema = wire_schema(hand.job, hand.params)
+    for device in devices:
+        own = hand.own(device)
+        _, report = step(hand.method, hand.job.mechanism, 0, hand.broadcast, hand.home(device, own), own)
+        report = unpack(schema, pack(schema, report)) if through_the_wire else report
+        total = collect(hand.job.mechanism, total, jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], report))
+    return total
+
+
+def _vmapped(hand, devices):
+    owns = [hand.own(device) for device in devices]
+    homes = [hand.home(device, own) for device, own in zip(devices, owns)]
+    stack = lambda *leaves: jnp.stack(leaves)  # noqa: E731
+    total = nothing(hand.job.mechanism, hand.params, hand.trains, 1)
+    own, home = jax.tree.map(stack, *owns), jax.tree.map(stack, *homes)
+    return fold(hand.job, hand.broadcast, total, home, own, wake(np.arange(len(devices)), 4))[1]
+
+
+@every
+@pytest.mark.parametrize("wire", ["dense", "rows"])
+def test_vmapped_is_one_by_one_is_through_the_wire(name, wire):
+    hand = Hand(name, small_world(), wire=wire)
+    devices = range(len(hand.population))
+    together = jax.jit(lambda: _vmapped(hand, devices))()
+    close(together, _by_hand(hand, devices, through_the_wire=False))
+    close(together, _by_hand(hand, devices, through_the_wire=True))
+    assert int(together[1]) == len(hand.population)
+
+
+@every
+def test_order_of_devices_is_irrelevant(name):
+    hand = Hand(name, small_world())
+    devices = list(range(len(hand.population)))
+    close(_by_hand(hand, devices, False), _by_hand(hand, devices[::-1], False))
+
+
+@every
+def test_silent_after_the_allowance(name):
+    hand = Hand(name, small_world(), messages=2)
+    own = hand.own(0)
+    home = hand.home(0, own)
+    sent = []
+    for number in range(4):
+        broadcast = hand.broadcast._replace(round=jnp.asarray(number))
+        home, report = step(hand.method, hand.job.mechanism, 0, broadcast, home, own)
+        sent.append(bool(report.sent))
+    assert sent == [True, True, False, False]
+    assert int(home.spent["0"]) == 2
+    # ... and what is not sent leaves no trace in the total.
+    empty = nothing(hand.job.mechanism, hand.params, hand.trains, 1)
+    same(collect(hand.job.mechanism, empty, jax.tree.map(lambda leaf: leaf[None], report)), empty)
+
+
+@every
+def test_padding_candidates_score_minus_infinity(name):
+    hand = Hand(name, small_world())
+    own = hand.own(0)
+    local = hand.home(0, own).local["0"]
+    candidates = jnp.array([3, -1, 0, -1], jnp.int32)
+    scores = hand.method.score(hand.params, local, own, jnp.full(3, -1, jnp.int32), candidates)
+    np.testing.assert_array_equal(np.isneginf(scores), [False, True, False, True])
+    best, _ = top(hand.root, hand.method, hand.params, local, own, jnp.full(3, -1), candidates, 4)
+    assert set(np.asarray(best[:2])) == {0, 3}
+    assert np.asarray(best[2:]).tolist() == [-1, -1]
+
+
+@every
+def test_an_empty_history_has_the_same_form(name):
+    world = small_world()
+    hand = Hand(name, world)
+    own = hand.own(0)
+    nobody = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), world.histories(np.array([0]), 64))
+    nobody = hand.method.prepare(nobody._replace(items=jnp.full(64, -1, jnp.int32)))
+    _, full = step(hand.method, hand.job.mechanism, 0, hand.broadcast, hand.home(0, own), own)
+    home, empty = step(hand.method, hand.job.mechanism, 0, hand.broadcast, hand.home(0, nobody), nobody)
+    shapes = lambda tree: jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree)  # noqa: E731
+    assert shapes(full) == shapes(empty)
+    assert bool(empty.sent)
+    assert all(np.isfinite(np.asarray(x)).all() for x in jax.tree.leaves(empty.payload))
+    assert int(home.zeroed) == 0
+
+
+@every
+def test_learns_the_checkerboard_or_says_that_it_does_not(name):
+    world, answers = checkerboard(20)
+    run = simulate(load_plan(name.replace("_", "-")), world, quiet=True)
+    devices = np.arange(len(world))
+    found = ranks(run, Cases(devices, latest(world, devices, 10), answers.astype(np.int32)))
+    if method_class(name).learns:
+        assert (found == 1).all(), found
+    else:
+        # Not one that could be mistaken for learning: about one in eleven by chance.
+        assert (found == 1).mean() < 0.5

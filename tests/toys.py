@@ -1,0 +1,68 @@
+"""Small worlds whose right answers are known, and the pieces to run one device by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tacit.device.method import build
+from tacit.device.round import KEYS, enter, new_home
+from tacit.lab.data import Population, from_events
+from tacit.lab.engine import Job
+from tacit.lab.shelf import load_plan
+from tacit.plans import Stage
+from tacit.privacy.mechanism import build_mechanism
+from tacit.server.round import open_round
+from tacit.server.rule import build_rule
+
+ITEMS = 12
+
+
+def small_world(devices: int = 9, seed: int = 3, items: int = ITEMS) -> Population:
+    """Histories of 1 to 3 × items events, with repeats."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 3 * items, devices)
+    user = np.repeat(np.arange(devices), lengths)
+    return from_events(user, rng.integers(items, size=user.size), n_items=items)
+
+
+def stage_of(name: str, **privacy) -> Stage:
+    """A method's suggested stage, with privacy settings of our own."""
+    stage = load_plan(name).stages[0]
+    return Stage(stage.method, stage.hyper, stage.trains, {**stage.privacy, **privacy}, stage.server, stage.cohort, stage.rounds)
+
+
+class Hand:
+    """One method on one population, device by device."""
+
+    def __init__(self, name: str, population: Population, seed: int = 0, **privacy):
+        self.stage = stage_of(name, **privacy)
+        self.trains = self.stage.trains if self.stage.rounds else ()
+        self.population = population
+        self.method = build(self.stage, population.catalog)
+        self.root = jax.random.key(seed, impl=KEYS)
+        self.params = self.method.init(self.root)
+        rule, mechanism = build_rule(self.stage.server), build_mechanism(self.stage.privacy)
+        self.job = Job(self.method, mechanism, rule, 0, self.trains, 1)
+        self.broadcast = open_round(0, self.params)
+
+    def own(self, device: int, length: int = 64):
+        history = self.population.histories(np.array([device]), length)
+        return self.method.prepare(jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), history))
+
+    def home(self, device: int, own):
+        secret = jax.random.key_data(jax.random.fold_in(self.root, device))
+        return enter(self.method, 0, new_home(secret), own)
+
+
+def close(one, other, tolerance: float = 1e-5) -> None:
+    """Two trees are equal to rounding."""
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other)):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tolerance, atol=tolerance)
+
+
+def same(one, other) -> None:
+    """Two trees are equal, bit for bit."""
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other)):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
