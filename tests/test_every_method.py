@@ -89,7 +89,7 @@ def test_the_rooms_inhabitants_are_found():
 @every
 def test_docstring_names_a_paper(name):
     text = method_class(name).__doc__ or ""
-    assert re.search(r"Paper: .+\((?:\w+ )?\d{4}\)", text, re.DOTALL), "say: Paper: Authors, \"Title\" (Venue YEAR)."
+    assert re.search(r"Paper: .+\((?:\w+ )?\d{4}\)", text, re.DOTALL), 'say: Paper: Authors, "Title" (Venue YEAR).'
 
 
 @every

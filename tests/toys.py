@@ -28,7 +28,9 @@ def small_world(devices: int = 9, seed: int = 3, items: int = ITEMS) -> Populati
 def stage_of(name: str, **privacy) -> Stage:
     """A method's suggested stage, with privacy settings of our own."""
     stage = load_plan(name).stages[0]
-    return Stage(stage.method, stage.hyper, stage.trains, {**stage.privacy, **privacy}, stage.server, stage.cohort, stage.rounds)
+    return Stage(
+        stage.method, stage.hyper, stage.trains, {**stage.privacy, **privacy}, stage.server, stage.cohort, stage.rounds
+    )
 
 
 class Hand:

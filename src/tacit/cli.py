@@ -42,8 +42,8 @@ def _fail(sentence: str, code: int) -> None:
 @app.command()
 def run(
     plan: Annotated[str, typer.Argument(help="A built-in plan, or a TOML file.")],
-    devices: Annotated[int, typer.Option(help="People in the built-in synthetic log.")] = 1000,
-    items: Annotated[int, typer.Option(help="Items in it.")] = 200,
+    devices: Annotated[int, typer.Option(min=1, help="People in the built-in synthetic log.")] = 1000,
+    items: Annotated[int, typer.Option(min=20, help="Items in it.")] = 200,
     seed: Annotated[int, typer.Option(help="The same seed gives the same run.")] = 0,
     setting: Annotated[list[str] | None, typer.Option("--set", help="hyper.dim=64 and so on; may be repeated.")] = None,
     out: Annotated[Path | None, typer.Option(help="A folder for the run.")] = None,
@@ -67,7 +67,7 @@ def run(
 
 @app.command()
 def demo(
-    devices: Annotated[int, typer.Option(help="People in the built-in synthetic log.")] = 1000,
+    devices: Annotated[int, typer.Option(min=1, help="People in the built-in synthetic log.")] = 1000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same table.")] = 0,
 ) -> None:
     """Train federated collaborative filtering against the baselines, and print a table."""
@@ -84,7 +84,7 @@ def demo(
 @app.command(name="plan")
 def show_plan(
     name: Annotated[str | None, typer.Argument(help="A built-in plan, or a TOML file; none lists the shelf.")] = None,
-    devices: Annotated[int, typer.Option(help="How many devices to price it for.")] = 1000,
+    devices: Annotated[int, typer.Option(min=1, help="How many devices to price it for.")] = 1000,
 ) -> None:
     """Print a plan as TOML, with its digest and its price; without a name, the plans there are."""
     from tacit.lab.shelf import load_plan, plan_names

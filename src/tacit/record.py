@@ -107,7 +107,7 @@ class Folder:
     def read(self, name: str) -> str:
         """The text of a file in the folder."""
         try:
-            return (self.path / name).read_text()
+            return (self.path / name).read_text(encoding="utf-8")
         except FileNotFoundError:
             raise RunError(f"{self.path} has no {name}: it is not a run folder.") from None
 
@@ -123,7 +123,7 @@ class Folder:
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rounds."""
-        with open(self.path / "rounds.jsonl", "a") as file:
+        with open(self.path / "rounds.jsonl", "a", encoding="utf-8") as file:
             file.writelines(json.dumps(plain(row)) + "\n" for row in rows)
 
     def checkpoint(self, rounds_done: int, arrays: Mapping[str, Any]) -> None:

@@ -30,9 +30,9 @@ def load_plan(name: str | Path) -> Plan:
         path = Path(name)
         if not path.is_file():
             raise PlanError(f"Plan file {str(name)!r} does not exist; built-in plans: {', '.join(plan_names())}.")
-        return complete(Plan.from_toml(path.read_text()))
+        return complete(Plan.from_toml(path.read_text(encoding="utf-8")))
     if name in _files():
-        return complete(Plan.from_toml(_files()[str(name)].read_text()))
+        return complete(Plan.from_toml(_files()[str(name)].read_text(encoding="utf-8")))
     method = str(name).replace("-", "_")
     if method not in method_names():
         raise PlanError(unknown("The shelf", name, plan_names(), "plan"))

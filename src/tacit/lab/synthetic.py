@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from tacit.catalog import Catalog
+from tacit.errors import DataError
 from tacit.lab.data import Population, from_events
 
 
@@ -29,6 +31,8 @@ def tastes(
     Each person mixes two of `groups` tastes; an item belongs to one taste; what comes next is drawn by taste and
     popularity, and one pick in four follows the previous item to its successor in the same taste.
     """
+    if devices < 1 or items < 20:
+        raise DataError(f"tastes needs at least 1 device and 20 items, got {devices} and {items}.")
     rng = np.random.default_rng(seed)
     popularity = 1.0 / np.arange(1, items + 1) ** 0.7
     taste_of = rng.integers(groups, size=items)
@@ -63,6 +67,4 @@ def histories(devices: int, items: int = 2000, length: int = 60, *, seed: int = 
     rng = np.random.default_rng(seed)
     lengths = np.clip(rng.normal(length, length / 10, devices), 1, None).astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    from tacit.catalog import Catalog
-
     return Population(Catalog(items), offsets, rng.integers(items, size=offsets[-1], dtype=np.int32))

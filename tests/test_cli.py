@@ -1,0 +1,93 @@
+"""The command line, as a person meets it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def tacit(*words, check=True):
+    result = subprocess.run([sys.executable, "-m", "tacit", *words], capture_output=True, text=True)
+    if check:
+        assert result.returncode == 0, result.stderr
+    return result
+
+
+def test_plan_lists_and_prints():
+    assert "fcf" in tacit("plan").stdout.split()
+    printed = tacit("plan", "fcf").stdout
+    assert 'method = "fcf"' in printed
+    assert "ε = ∞ per run" in printed
+
+
+def test_run_json_then_resume(tmp_path):
+    words = ["run", "popularity", "--devices", "60", "--items", "40", "--json", "--out", str(tmp_path / "r")]
+    first = json.loads(tacit(*words).stdout)
+    names = {
+        "plan",
+        "metrics",
+        "claims",
+        "bytes_up_per_device",
+        "bytes_down_per_device",
+        "rounds",
+        "devices",
+        "seconds",
+    }
+    assert names < set(first)
+    assert first["devices"] == 60
+    assert first["claims"][0][0]["epsilon"] == "inf"
+    assert 0 < first["metrics"]["HR@10"] <= 1
+    again = json.loads(tacit(*words, "--resume").stdout)
+    assert again["metrics"] == first["metrics"]
+    assert again["rounds"] == first["rounds"] == 1
+
+
+def test_run_a_file_with_a_setting(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(tacit("plan", "fcf-own").stdout)
+    words = [
+        "run",
+        str(path),
+        "--devices",
+        "40",
+        "--items",
+        "30",
+        "--set",
+        "hyper.dim=4",
+        "--set",
+        "rounds=2",
+        "--json",
+    ]
+    result = json.loads(tacit(*words).stdout)
+    assert result["plan"]["stage"][0]["hyper"]["dim"] == 4
+    assert result["rounds"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["run", "fcff"], "did you mean 'fcf'?"),
+        (["run", "no.toml"], "Plan file 'no.toml' does not exist"),
+        (["run", "fcf", "--set", "hyper.dmi=3"], "did you mean 'dim'?"),
+        (["run", "fcf", "--set", "hyper.dim"], "--set takes name=value"),
+        (["run", "fcf", "--set", "hyper.dim=big"], "must be of type int, got 'big'"),
+        (["run", "fcf", "--resume"], "--resume needs --out"),
+        (["run", "fcf", "--sed", "3"], "--sed"),
+        (["rnu"], "rnu"),
+        (["run", "fcf", "--devices", "0"], "devices"),
+    ],
+)
+def test_a_mistake_gets_one_sentence_and_exit_code_2(words, sentence):
+    result = tacit(*words, check=False)
+    assert result.returncode == 2
+    assert sentence in result.stderr
+    assert "Traceback" not in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_doctor():
+    found = json.loads(tacit("doctor", "--json").stdout)
+    assert found["versions"]["tacit"]
+    assert "works" in found["devices"]["a product"]
+    assert set(found["extras"]) == {"flower", "audit", "bench", "dev"}
