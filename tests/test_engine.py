@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import ITEMS, close, same, small_world
 
 from tacit.errors import DataError, DeviceError, PlanError, RunError
 from tacit.lab.buckets import group
@@ -21,6 +20,7 @@ from tacit.lab.simulate import simulate
 from tacit.lab.synthetic import tastes
 from tacit.plans import Plan, Stage
 from tacit.record import Folder
+from toys import ITEMS, close, same, small_world
 
 SGD = {"rule": "sgd", "rate": 0.3}
 
@@ -96,29 +96,29 @@ def test_the_debug_executor_agrees():
 
 
 def test_the_debug_executor_names_the_device(monkeypatch):
-    from tacit.device.methods.fcf import FederatedCollaborativeFiltering as FCF
+    from tacit.device.methods.fcf import FederatedCollaborativeFiltering
 
     def broken(self, Q, p, own):
         return Q * jnp.where(own.index[0] == 0, jnp.nan, 1.0)
 
     world = from_events(np.array([0, 0, 1, 1, 2]), np.array([3, 4, 0, 5, 2]), n_items=6)
     world = Population(world.catalog, world.offsets, world.items, users=["ada", "bob", "eve"])
-    monkeypatch.setattr(FCF, "_gradient", broken)
+    monkeypatch.setattr(FederatedCollaborativeFiltering, "_gradient", broken)
     with pytest.raises(DeviceError, match=r"device 'bob', round 0, stage 1 .*not finite"):
         run(fcf(), world, executor="debug")
 
 
 def test_what_is_not_finite_is_sent_as_zero_and_counted(monkeypatch):
-    from tacit.device.methods.fcf import FederatedCollaborativeFiltering as FCF
+    from tacit.device.methods.fcf import FederatedCollaborativeFiltering
     from tacit.rows import Rows
 
-    honest = FCF._gradient
+    honest = FederatedCollaborativeFiltering._gradient
 
     def broken(self, Q, p, own):
         rows = honest(self, Q, p, own)
         return Rows(rows.index, rows.value * jnp.where(own.index[0] == 0, jnp.nan, 1.0))
 
-    monkeypatch.setattr(FCF, "_gradient", broken)
+    monkeypatch.setattr(FederatedCollaborativeFiltering, "_gradient", broken)
     world = small_world(30)
     # A method is a static argument of jit: another hyper-parameter keeps the broken program apart.
     plan = fcf(rounds=3).with_setting("hyper.spread", 0.11)

@@ -1,14 +1,16 @@
 """Every mechanism, found by its file: a commutative monoid that does not care about order, chunks or who was silent."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import close, same
 
 from tacit.privacy.mechanism import build_mechanism, mechanism_class, mechanism_names
 from tacit.privacy.sampler import build_sampler
 from tacit.rows import Rows, dense_like
+from toys import close, same
 
 PARAMS = {"items": jnp.zeros((6, 3)), "steps": jnp.zeros(4, jnp.int32)}
 every = pytest.mark.parametrize("name", mechanism_names())
@@ -24,7 +26,7 @@ def updates(n=8):
 
 def folded(mechanism, payloads, weights, sent, cuts):
     total = mechanism.zero(PARAMS, weights.shape[1])
-    for start, end in zip(cuts[:-1], cuts[1:]):
+    for start, end in itertools.pairwise(cuts):
         part = jax.tree.map(lambda leaf: leaf[start:end], payloads)  # noqa: B023
         total = mechanism.add(total, part, weights[start:end], sent[start:end])
     return total

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import ITEMS, Hand, close, same, small_world
 
 from tacit.device.method import method_class, method_names, methods_from
 from tacit.device.rank import top
@@ -20,6 +19,7 @@ from tacit.lab.synthetic import checkerboard
 from tacit.rows import dense_like
 from tacit.server.round import collect, nothing, trained
 from tacit.wire import pack, unpack
+from toys import ITEMS, Hand, close, same, small_world
 
 TOY = '''"""Toy: likes what has a number near the person's mean item. A sixth method, in one file."""
 

@@ -2,13 +2,13 @@
 
 import jax.numpy as jnp
 import numpy as np
-from toys import close
 
 from tacit.catalog import Catalog
 from tacit.device.history import plain_history
 from tacit.device.method import build
 from tacit.plans import Stage
 from tacit.rows import dense
+from toys import close
 
 HISTORY = jnp.array([0, 1, 2, 0, 0, 1, 0, 2])
 Q = jnp.array([[0.5, -0.2], [0.1, 0.3], [-0.4, 0.6]])

@@ -5,6 +5,9 @@ A round of many devices is one program a bucket; rounds of a few devices are sca
 the same two functions, and both call `device.round.step`, written for one device.
 """
 
+import math
+import os
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,8 +25,9 @@ from tacit.server import round as server
 from tacit.server.rule import Rule
 from tacit.wire import Broadcast, Report, Schema, schema_of
 
-CHUNK = 1024  # devices stepped at a time
-CHUNK_BYTES = 64 << 20  # and never so many that their updates outgrow this
+CHUNK = 1 << 16  # the most devices stepped at a time
+CHUNK_EVENTS = {"cpu": 1 << 14, "gpu": 1 << 21}  # padded events at a time: what a core's cache holds, what a GPU likes
+CHUNK_BYTES = {"cpu": 64 << 20, "gpu": 4 << 30}  # and never so many that their updates outgrow this
 
 
 class Job(eqx.Module):
@@ -103,19 +107,39 @@ _close = jax.jit(close)
 
 
 def one_round(
-    job: Job, key: jax.Array, round: int, state: State, owns: list, awake: list[Awake]
+    job: Job, key: jax.Array, round: int, state: State, owns: list, awake: list[Awake], pool: Executor | None = None
 ) -> tuple[State, Tally]:
-    """A round of many devices: one program a bucket, each from an empty total, dispatched without waiting."""
+    """A round of many devices: one program a bucket, each from an empty total; a pool runs several at a time."""
     broadcast = server.open_round(round, state.params)
     empty = server.nothing(job.mechanism, state.params, job.trains, job.weights)
-    homes, totals, rows = list(state.homes), [], jnp.zeros((), jnp.int32)
-    for b, who in enumerate(awake):
-        if who.chunks:
-            homes[b], total, written = _fold(job, broadcast, empty, homes[b], owns[b], who)
-            totals.append(total)
-            rows = rows + written
-    params, rule, n = _close(job, key, broadcast.round, state.params, state.rule, totals or [empty])
+
+    def one(b: int) -> Any:
+        made = _fold(job, broadcast, empty, state.homes[b], owns[b], awake[b])
+        return jax.block_until_ready(made) if pool else made
+
+    busy = [b for b, who in enumerate(awake) if who.chunks]
+    busy.sort(key=lambda b: -int(awake[b].chunks) * awake[b].slots.shape[1])  # so that the last one running is small
+    made = dict(zip(busy, (pool.map if pool else map)(one, busy)))
+    homes = [made[b][0] if b in made else home for b, home in enumerate(state.homes)]
+    totals = [made[b][1] for b in sorted(busy)] or [empty]
+    rows = sum((made[b][2] for b in busy), start=jnp.zeros((), jnp.int32))
+    params, rule, n = _close(job, key, broadcast.round, state.params, state.rule, totals)
     return State(params, rule, homes), Tally(n, rows)
+
+
+def crew(job: Job, params: dict, bucket: Bucket, awake: Awake) -> ThreadPoolExecutor | None:
+    """Threads to run buckets side by side: one for each core, or None where that gains nothing or is not safe.
+
+    A program on the CPU keeps one core busy. Batched LAPACK calls from two threads were seen to hang, so a method
+    that lowers to any runs alone.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if jax.default_backend() != "cpu" or cores < 2:
+        return None
+    broadcast = server.open_round(0, params)
+    empty = server.nothing(job.mechanism, params, job.trains, job.weights)
+    program = _fold.lower(job, broadcast, empty, bucket.home, bucket.own, awake).as_text()
+    return None if "lapack" in program else ThreadPoolExecutor(cores, "tacit")
 
 
 def _scan(job: Job, key: jax.Array, rounds: jax.Array, live: jax.Array, state: State, owns: list, awake: list) -> Any:
@@ -155,11 +179,14 @@ def wake(places: np.ndarray, chunk: int, least: int = 1) -> Awake:
     return Awake(slots.reshape(padded, chunk), np.int32(used))
 
 
-def chunk_size(expected: float, bytes_per_device: int, most: int = CHUNK) -> int:
+def chunk_size(expected: float, length: int, update_bytes: int, most: int = CHUNK) -> int:
     """How many devices to step at a time: about as many as will be awake, within the limits."""
-    room = max(1, CHUNK_BYTES // max(1, bytes_per_device))
-    fit = 1 << max(0, int(np.ceil(expected)) - 1).bit_length()
-    return max(1, min(most, fit, 1 << (room.bit_length() - 1)))
+    kind = "cpu" if jax.default_backend() == "cpu" else "gpu"
+    room = max(1, min(most, CHUNK_EVENTS[kind] // length, CHUNK_BYTES[kind] // max(1, update_bytes)))
+    expected = max(1, math.ceil(expected))
+    if expected <= room:
+        return min(room, 1 << (expected - 1).bit_length())
+    return -(-expected // -(-expected // room))  # even chunks
 
 
 def shapes(job: Job, params: dict, bucket: Bucket) -> tuple[Any, Report]:

@@ -29,6 +29,7 @@ from tacit.lab.engine import (
     State,
     Tally,
     chunk_size,
+    crew,
     one_round,
     scan_rounds,
     seats,
@@ -270,9 +271,13 @@ class _Rounds:
         self.bytes_down = schema_of(work.params, 0).bytes()
         share = sampler.size(devices) / devices
         self.chunks = [
-            chunk_size(share * b.ids.size, _update_bytes(job, work.params, b), work.chunk) for b in work.buckets
+            chunk_size(share * b.ids.size, b.length, _update_bytes(job, work.params, b), work.chunk)
+            for b in work.buckets
         ]
         self.tiny = work.executor == "fast" and sampler.size(devices) <= TINY and stage.rounds > 1
+        self.pool = None
+        if work.executor == "fast" and not self.tiny and len(work.buckets) > 1:
+            self.pool = crew(job, work.params, work.buckets[0], wake(np.zeros(1, int), self.chunks[0]))
         self.pending: list[tuple[int, list[int], Tally, dict[str, float]]] = []
         self.metric, self.clock = "", time.perf_counter()
 
@@ -305,7 +310,7 @@ class _Rounds:
             state, tally = scan_rounds(job, noise, rounds, live, state, owns, awake)
         else:
             awake = [wake(self._places(ids[0], b), c) for b, c in enumerate(self.chunks)]
-            state, tally = one_round(job, noise, first, state, owns, awake)
+            state, tally = one_round(job, noise, first, state, owns, awake, self.pool)
         return state, asked, tally
 
     def _places(self, ids: np.ndarray, bucket: int) -> np.ndarray:

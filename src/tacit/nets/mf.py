@@ -1,12 +1,17 @@
-"""Matrix factorisation: one person's vector and the item gradient it implies."""
+"""Matrix factorisation: a person's rows of the item table, and the vector that fits them."""
 
 import jax
 import jax.numpy as jnp
 
+from tacit.nets.solve import gram, solve
+
 
 def gather(table: jax.Array, index: jax.Array) -> jax.Array:
-    """Rows of a table; an index out of range is a row of zeros."""
-    return jnp.take(table, index, axis=0, mode="fill", fill_value=0)
+    """Rows of a table. A padded index repeats the last row: every use must carry a weight that is 0 there.
+
+    Clipping spares the pass over [n, d] that filling with zeros costs.
+    """
+    return jnp.asarray(table).at[index].get(mode="clip")
 
 
 def ridge(rows: jax.Array, weight: jax.Array, moment: jax.Array, penalty: jax.Array) -> jax.Array:
@@ -14,9 +19,8 @@ def ridge(rows: jax.Array, weight: jax.Array, moment: jax.Array, penalty: jax.Ar
 
     Args:
         rows: R, float[n, d].
-        weight: the diagonal of C, float[n], not negative.
+        weight: the diagonal of C, float[n], not negative, 0 on padding.
         moment: m = Rᵀ C y, float[d].
         penalty: Λ, float[d, d], positive definite; λI, or λI plus what other rows add.
     """
-    gram = (rows * weight[:, None]).T @ rows + penalty
-    return jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(gram), moment)
+    return solve(gram(rows, weight) + penalty, moment)
