@@ -7,13 +7,12 @@ import subprocess
 import sys
 import time
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tacit.errors import DataError, DeviceError, PlanError, RunError
-from tacit.lab.buckets import group
+from tacit.lab.buckets import group, homes_of, share_out
 from tacit.lab.data import Population, from_events
 from tacit.lab.shelf import load_plan
 from tacit.lab.simulate import simulate
@@ -38,10 +37,7 @@ def run(plan, world=None, **options):
 
 
 def homes_by_device(result):
-    """Every home, in the order of device ids, whatever the buckets."""
-    ids = np.concatenate([bucket.ids for bucket in result.buckets])
-    stacked = jax.tree.map(lambda *leaves: np.concatenate(leaves), *[bucket.home for bucket in result.buckets])
-    return jax.tree.map(lambda leaf: leaf[np.argsort(ids)], stacked)
+    return homes_of(result.buckets)
 
 
 @pytest.mark.parametrize("weights", ["own", "all"])
@@ -81,7 +77,7 @@ def test_the_order_of_the_log_is_irrelevant():
 def test_scanned_rounds_are_rounds(sampler, monkeypatch):
     plan = fcf(rounds=300, sampler=sampler)
     scanned = run(plan)
-    monkeypatch.setattr("tacit.lab.simulate.TINY", 0)
+    monkeypatch.setattr("tacit.lab.federation.TINY", 0)
     single = run(plan)
     close(scanned.params, single.params)
     assert [row["reports"] for row in scanned.rounds] == [row["reports"] for row in single.rounds]
@@ -274,6 +270,15 @@ def test_buckets_hold_everybody_once():
     found = group(lengths)
     assert sorted(np.concatenate([ids for _, ids in found])) == list(range(7))
     assert all(length >= lengths[ids].max() for length, ids in found)
+    merged = group(lengths, worth=1e9)
+    assert [ids.size for _, ids in merged] == [7], "one program is cheaper than six"
+
+
+def test_large_buckets_are_shared_out():
+    groups = [(8, np.arange(1000)), (16, np.arange(1000, 1010))]
+    parts = share_out(groups, 2)
+    assert [(length, ids.size) for length, ids in parts] == [(8, 500), (8, 500), (16, 10)]
+    assert sorted(np.concatenate([ids for _, ids in parts])) == list(range(1010))
 
 
 def test_histories_keep_the_latest_when_cut():

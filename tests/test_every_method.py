@@ -153,9 +153,8 @@ def _vmapped(hand, devices):
     owns = [hand.own(device) for device in devices]
     homes = [hand.home(device, own) for device, own in zip(devices, owns)]
     stack = lambda *leaves: jnp.stack(leaves)  # noqa: E731
-    total = nothing(hand.job.mechanism, hand.params, hand.trains, 1)
     own, home = jax.tree.map(stack, *owns), jax.tree.map(stack, *homes)
-    return fold(hand.job, hand.broadcast, total, home, own, wake(np.arange(len(devices)), 4))[1]
+    return fold(hand.job, hand.broadcast, [home], [own], [wake(np.arange(len(devices)), 4)])[1]
 
 
 @every

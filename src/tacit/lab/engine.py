@@ -1,13 +1,13 @@
 """The engine: many devices' steps as one program.
 
-`fold` runs the awake devices of one bucket in chunks and folds their reports into a total; `close` is the server's.
-A round of many devices is one program a bucket; rounds of a few devices are scanned inside one program. Both call
-the same two functions, and both call `device.round.step`, written for one device.
+`fold` runs the awake devices of some buckets in chunks and folds their reports into a total; `close` is the server's.
+A round of many devices is one program a core; rounds of a few devices are scanned inside one program. Both call the
+same two functions, and both call `device.round.step`, written for one device.
 """
 
 import math
 import os
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from tacit.device.method import Method
 from tacit.device.round import Home, step
-from tacit.lab.buckets import Bucket
+from tacit.lab.buckets import Bucket, power
 from tacit.privacy.mechanism import Mechanism
 from tacit.rows import is_rows
 from tacit.server import round as server
@@ -63,11 +63,20 @@ class Tally(NamedTuple):
     rows: jax.Array  # int32[]: rows written, where the wire shows them
 
 
-def fold(job: Job, broadcast: Broadcast, total: Any, home: Home, own: Any, awake: Awake) -> tuple[Home, Any, jax.Array]:
-    """Step the awake devices of one bucket and fold their reports: the new homes, the total, the rows written."""
-    devices = home.zeroed.shape[0]
+def fold(job: Job, broadcast: Broadcast, homes: list[Home], owns: list, awake: list[Awake]) -> tuple[list, Any, Any]:
+    """Step the awake devices of some buckets and fold their reports: the new homes, the total, the rows written."""
+    total = server.nothing(job.mechanism, broadcast.params, job.trains, job.weights)
+    moved, rows = [], jnp.zeros((), jnp.int32)
+    for home, own, who in zip(homes, owns, awake):
+        home, total, rows = _fold_bucket(job, broadcast, (home, total, rows), own, who)
+        moved.append(home)
+    return moved, total, rows
 
-    def chunk(i: jax.Array, carry: Any) -> Any:
+
+def _fold_bucket(job: Job, broadcast: Broadcast, start: tuple, own: Any, awake: Awake) -> tuple:
+    devices = start[0].zeroed.shape[0]
+
+    def chunk(i: jax.Array, carry: tuple) -> tuple:
         home, total, rows = carry
         slots = jnp.asarray(awake.slots)[i]
         at = jnp.maximum(slots, 0)
@@ -79,7 +88,7 @@ def fold(job: Job, broadcast: Broadcast, total: Any, home: Home, own: Any, awake
         home = jax.tree.map(lambda old, new: old.at[place].set(new, mode="drop"), home, moved)
         return home, total, rows + _rows_written(job, reports)
 
-    return jax.lax.fori_loop(0, awake.chunks, chunk, (home, total, jnp.zeros((), jnp.int32)))
+    return jax.lax.fori_loop(0, awake.chunks, chunk, start)
 
 
 def _rows_written(job: Job, reports: Report) -> jax.Array:
@@ -102,56 +111,71 @@ def close(job: Job, key: jax.Array, round: jax.Array, params: dict, rule: Any, t
     return server.close(noise, job.mechanism, job.rule, job.trains, params, total, rule)
 
 
-_fold = jax.jit(fold, donate_argnames=("home",))
+_fold = jax.jit(fold, donate_argnames=("homes",))
 _close = jax.jit(close)
 
 
+class Crew(NamedTuple):
+    """Who works on which buckets: a team is one program, and teams work side by side."""
+
+    teams: list[list[int]]
+    pool: ThreadPoolExecutor | None
+
+
 def one_round(
-    job: Job, key: jax.Array, round: int, state: State, owns: list, awake: list[Awake], pool: Executor | None = None
+    job: Job, key: jax.Array, round: int, state: State, owns: list, awake: list[Awake], crew: Crew
 ) -> tuple[State, Tally]:
-    """A round of many devices: one program a bucket, each from an empty total; a pool runs several at a time."""
+    """A round of many devices: every team folds its buckets from an empty total, then the server closes."""
     broadcast = server.open_round(round, state.params)
-    empty = server.nothing(job.mechanism, state.params, job.trains, job.weights)
 
-    def one(b: int) -> Any:
-        made = _fold(job, broadcast, empty, state.homes[b], owns[b], awake[b])
-        return jax.block_until_ready(made) if pool else made
+    def work(team: list[int]) -> tuple:
+        mine = ([part[b] for b in team] for part in (state.homes, owns, awake))
+        made = _fold(job, broadcast, *mine)
+        return jax.block_until_ready(made) if crew.pool else made
 
-    busy = [b for b, who in enumerate(awake) if who.chunks]
-    busy.sort(key=lambda b: -int(awake[b].chunks) * awake[b].slots.shape[1])  # so that the last one running is small
-    made = dict(zip(busy, (pool.map if pool else map)(one, busy)))
-    homes = [made[b][0] if b in made else home for b, home in enumerate(state.homes)]
-    totals = [made[b][1] for b in sorted(busy)] or [empty]
-    rows = sum((made[b][2] for b in busy), start=jnp.zeros((), jnp.int32))
-    params, rule, n = _close(job, key, broadcast.round, state.params, state.rule, totals)
-    return State(params, rule, homes), Tally(n, rows)
+    made = list((crew.pool.map if crew.pool else map)(work, crew.teams))
+    homes = dict(zip((b for team in crew.teams for b in team), (home for part in made for home in part[0])))
+    params, rule, n = _close(job, key, broadcast.round, state.params, state.rule, [part[1] for part in made])
+    return State(params, rule, [homes[b] for b in range(len(owns))]), Tally(
+        n, jnp.stack([part[2] for part in made]).sum()
+    )
 
 
-def crew(job: Job, params: dict, bucket: Bucket, awake: Awake) -> ThreadPoolExecutor | None:
-    """Threads to run buckets side by side: one for each core, or None where that gains nothing or is not safe.
+def hands() -> int:
+    """How many teams can work at a time: the cores of a CPU; one program has a GPU to itself."""
+    if jax.default_backend() != "cpu":
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
-    A program on the CPU keeps one core busy. Batched LAPACK calls from two threads were seen to hang, so a method
-    that lowers to any runs alone.
+
+def hire(job: Job, params: dict, buckets: list[Bucket]) -> Crew:
+    """As many teams as there are hands, each with as much to do.
+
+    A program on the CPU keeps one core busy, so teams get a thread each. Batched LAPACK calls from two threads were
+    seen to hang: a method that lowers to any is given to a single team.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if jax.default_backend() != "cpu" or cores < 2:
-        return None
-    broadcast = server.open_round(0, params)
-    empty = server.nothing(job.mechanism, params, job.trains, job.weights)
-    program = _fold.lower(job, broadcast, empty, bucket.home, bucket.own, awake).as_text()
-    return None if "lapack" in program else ThreadPoolExecutor(cores, "tacit")
+    alone = Crew([list(range(len(buckets)))], None)
+    if hands() < 2 or len(buckets) < 2 or _calls_lapack(job, params, buckets[0]):
+        return alone
+    teams: list[list[int]] = [[] for _ in range(min(hands(), len(buckets)))]
+    load = [0] * len(teams)
+    for b in sorted(range(len(buckets)), key=lambda b: -buckets[b].length * buckets[b].ids.size):
+        least = load.index(min(load))
+        teams[least].append(b)
+        load[least] += buckets[b].length * buckets[b].ids.size
+    return Crew(teams, ThreadPoolExecutor(len(teams), "tacit"))
 
 
-def _scan(job: Job, key: jax.Array, rounds: jax.Array, live: jax.Array, state: State, owns: list, awake: list) -> Any:
+def _calls_lapack(job: Job, params: dict, bucket: Bucket) -> bool:
+    first = jax.tree.map(lambda leaf: leaf[:1], (bucket.home, bucket.own))
+    program = _fold.lower(job, server.open_round(0, params), [first[0]], [first[1]], [wake(np.zeros(1, int), 1)])
+    return "lapack" in program.as_text()
+
+
+def _scan(job: Job, key: jax.Array, rounds: jax.Array, live: jax.Array, awake: list, state: State, owns: list) -> Any:
     def body(state: State, turn: Any) -> tuple[State, Tally]:
         round, alive, awake = turn
-        broadcast = server.open_round(round, state.params)
-        total = server.nothing(job.mechanism, state.params, job.trains, job.weights)
-        homes, rows = [], jnp.zeros((), jnp.int32)
-        for home, own, who in zip(state.homes, owns, awake):
-            home, total, written = fold(job, broadcast, total, home, own, who)
-            homes.append(home)
-            rows += written
+        homes, total, rows = fold(job, server.open_round(round, state.params), state.homes, owns, awake)
         params, rule, n = close(job, key, round, state.params, state.rule, [total])
         params, rule = jax.tree.map(lambda new, old: jnp.where(alive, new, old), (params, rule), state[:2])
         return State(params, rule, homes), Tally(n, rows)
@@ -170,13 +194,12 @@ def seats(buckets: list[Bucket], devices: int) -> tuple[np.ndarray, np.ndarray]:
     return bucket, place
 
 
-def wake(places: np.ndarray, chunk: int, least: int = 1) -> Awake:
-    """Places to wake, cut into chunks; the number of chunks is padded to a power of two, so few shapes are compiled."""
+def wake(places: np.ndarray, chunk: int, room: int = 1) -> Awake:
+    """Places to wake, cut into chunks, with room for at least so many; chunks beyond those in use cost nothing."""
     used = -(-places.size // chunk)
-    padded = max(least, 1 << max(0, used - 1).bit_length())
-    slots = np.full(padded * chunk, -1, np.int32)
+    slots = np.full(max(room, used) * chunk, -1, np.int32)
     slots[: places.size] = places
-    return Awake(slots.reshape(padded, chunk), np.int32(used))
+    return Awake(slots.reshape(-1, chunk), np.int32(used))
 
 
 def chunk_size(expected: float, length: int, update_bytes: int, most: int = CHUNK) -> int:
@@ -185,7 +208,7 @@ def chunk_size(expected: float, length: int, update_bytes: int, most: int = CHUN
     room = max(1, min(most, CHUNK_EVENTS[kind] // length, CHUNK_BYTES[kind] // max(1, update_bytes)))
     expected = max(1, math.ceil(expected))
     if expected <= room:
-        return min(room, 1 << (expected - 1).bit_length())
+        return min(room, power(expected))
     return -(-expected // -(-expected // room))  # even chunks
 
 

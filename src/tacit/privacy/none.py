@@ -70,10 +70,14 @@ def _add_leaf(total: jax.Array, part: Any, counted: jax.Array, sent: jax.Array) 
         counted = jnp.broadcast_to(sent[:, None], counted.shape).astype(total.dtype)
     if not is_rows(part):
         return total + jnp.einsum("ck,c...->k...", counted, part)
-    for w in range(total.shape[0]):
-        scale = counted[:, w].reshape((-1, 1) + (1,) * (part.value.ndim - 2))
-        total = total.at[w].set(_scatter(total[w], Rows(part.index, part.value * scale)))
-    return total
+    # One flat table for all weights: a slice for each would be copied out and back for every chunk.
+    weights, rows, *rest = total.shape
+    flat = total.reshape(weights * rows, *rest)
+    for w in range(weights):
+        scale = counted[:, w].reshape((-1, 1) + (1,) * len(rest))
+        place = jnp.where(part.index < rows, part.index + w * rows, weights * rows)  # padding stays out of range
+        flat = _scatter(flat, Rows(place, part.value * scale))
+    return flat.reshape(total.shape)
 
 
 def _scatter(table: jax.Array, chunk: Rows) -> jax.Array:

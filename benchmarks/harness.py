@@ -1,0 +1,67 @@
+"""Fair races: everybody in one process, turn by turn, medians of ratios. Absolute times drift; ratios do not."""
+
+import itertools
+import json
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from tacit.lab.data import Population
+from tacit.lab.federation import Federation
+from tacit.plans import Plan
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def race(runners: dict[str, Callable[[], Any]], repeats: int) -> dict[str, dict[str, float]]:
+    """Median milliseconds, and how many times faster than the first runner (median of the turns' ratios)."""
+    for run in runners.values():
+        jax.block_until_ready(run())
+    times = {name: [] for name in runners}
+    for _ in range(repeats):
+        for name, run in runners.items():
+            began = time.perf_counter()
+            jax.block_until_ready(run())
+            times[name].append(time.perf_counter() - began)
+    base = np.array(next(iter(times.values())))
+    return {
+        name: {"ms": 1e3 * float(np.median(t)), "times_faster": float(np.median(base / np.array(t)))}
+        for name, t in times.items()
+    }
+
+
+def rounds_of(plan: Plan, population: Population, **options: Any) -> Callable[[], Any]:
+    """A function that runs the plan's next round, exactly as `simulate` would."""
+    federation = Federation(plan, population, **options)
+    rounds = federation.begin(0)
+    assert rounds is not None
+    number = itertools.count()
+
+    def turn() -> Any:
+        first = next(number)
+        rounds.play(first, first + 1)
+        return federation.params
+
+    return turn
+
+
+def machine() -> dict[str, str]:
+    device = jax.devices()[0]
+    return {
+        "device": device.device_kind,
+        "platform": device.platform,
+        "jax": jax.__version__,
+        "system": platform.machine(),
+    }
+
+
+def write(name: str, result: dict[str, Any]) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    print(f"written: benchmarks/results/{path.name}")

@@ -1,0 +1,82 @@
+"""From a thousand devices to a million: time per device, peak memory, compile time. Each size in a process of its own.
+
+python benchmarks/scale.py [--most 1000000] [--rounds 3]
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+
+SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+
+
+def one(devices: int, rounds: int) -> dict:
+    import jax
+    from harness import rounds_of
+    from speed import fcf
+
+    from tacit.lab.synthetic import histories
+
+    began = time.perf_counter()
+    population = histories(devices, 2000, 60)
+    made = time.perf_counter() - began
+    began = time.perf_counter()
+    turn = rounds_of(fcf("own"), population)
+    prepared = time.perf_counter() - began
+    began = time.perf_counter()
+    jax.block_until_ready(turn())
+    first = time.perf_counter() - began
+    times = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        jax.block_until_ready(turn())
+        times.append(time.perf_counter() - began)
+    steady = min(times)
+    memory = jax.devices()[0].memory_stats() or {}
+    return {
+        "devices": devices,
+        "events": int(population.items.size),
+        "make_log_s": made,
+        "prepare_s": prepared,
+        "compile_s": max(0.0, first - steady),
+        "round_s": steady,
+        "us_per_device": 1e6 * steady / devices,
+        "devices_per_s": devices / steady,
+        "peak_GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "gpu_peak_GiB": memory.get("peak_bytes_in_use", 0) / 2**30,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--most", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(one(options.one, options.rounds)))
+        return
+    rows = []
+    print(
+        f"{'devices':>11} {'prepare s':>10} {'compile s':>10} {'round s':>9} {'µs/device':>10} {'peak GiB':>9} {'GPU GiB':>8}"
+    )
+    for devices in (size for size in SIZES if size <= options.most):
+        command = [sys.executable, __file__, "--one", str(devices), "--rounds", str(options.rounds)]
+        row = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.splitlines()[-1])
+        rows.append(row)
+        print(
+            f"{row['devices']:>11,} {row['prepare_s']:>10.2f} {row['compile_s']:>10.2f} {row['round_s']:>9.3f} "
+            f"{row['us_per_device']:>10.2f} {row['peak_GiB']:>9.2f} {row['gpu_peak_GiB']:>8.2f}",
+            flush=True,
+        )
+    import jax
+    from harness import machine, write
+
+    write(f"scale-{jax.default_backend()}", {"machine": machine(), "rows": rows})
+
+
+if __name__ == "__main__":
+    main()

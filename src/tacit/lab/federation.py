@@ -1,0 +1,214 @@
+"""A federation in memory: everybody's homes, the server's parameters, and the rounds between them.
+
+It knows the plan and the people; it knows no folder, no bar and no clock. `lab/simulate` drives it.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tacit.device.method import Method, build
+from tacit.device.round import KEYS
+from tacit.errors import PlanError
+from tacit.lab import central
+from tacit.lab.buckets import GRID, Bucket, furnish, move_in, power, worth
+from tacit.lab.data import Population
+from tacit.lab.debug import debug_round
+from tacit.lab.engine import (
+    CHUNK,
+    Awake,
+    Job,
+    State,
+    Tally,
+    chunk_size,
+    hands,
+    hire,
+    one_round,
+    scan_rounds,
+    seats,
+    shapes,
+    wake,
+    wire_schema,
+)
+from tacit.lab.shelf import complete
+from tacit.plans import Plan, Stage
+from tacit.privacy.mechanism import build_mechanism
+from tacit.privacy.sampler import Pooled, build_sampler
+from tacit.server.round import trained
+from tacit.server.rule import build_rule
+from tacit.wire import schema_of
+
+TINY = 64  # cohorts up to this size are scanned, many rounds in one program
+SCANNED = 256  # rounds in one scanned program
+_INIT, _HOMES, _NOISE = 0, 1, 2  # what a key of the run is for: no two purposes share one
+
+Executor = Literal["fast", "debug"]
+
+
+class Federation:
+    """The people and the server of one run."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        population: Population,
+        *,
+        seed: int = 0,
+        executor: Executor = "fast",
+        chunk: int = CHUNK,
+        grid: Sequence[int] = GRID,
+    ):
+        if executor not in ("fast", "debug"):
+            raise PlanError(f"executor must be 'fast' or 'debug', got {executor!r}.")
+        self.plan, self.population, self.seed = complete(plan), population, int(seed)
+        self.executor, self.chunk = executor, chunk
+        root = jax.random.key(self.seed, impl=KEYS)
+        init, homes, self.noise = (jax.random.fold_in(root, purpose) for purpose in (_INIT, _HOMES, _NOISE))
+        self.methods = [build(stage, population.catalog) for stage in self.plan.stages]
+        self.params = _start(init, self.methods)
+        for stage in self.plan.stages:
+            _check_trains(stage, self.params)
+        self.buckets = furnish(homes, population, grid, hands(), worth(_turns(self.plan, len(population))))
+        self.rule_state: Any = ()
+
+    def begin(self, number: int) -> "Rounds | None":
+        """Everybody enters a stage; its rounds, or None where it has none."""
+        stage, method = self.plan.stages[number], self.methods[number]
+        self.buckets = [move_in(method, number, self.population, bucket) for bucket in self.buckets]
+        rule = build_rule(stage.server)
+        self.rule_state = rule.init(trained(self.params, stage.trains))
+        if isinstance(build_sampler(stage.cohort), Pooled):
+            self.params = {**self.params, **central.fit(stage.method, method, self.population)}
+            return None
+        if stage.rounds == 0:
+            return None
+        weights, update = _shape_of_update(method, number, self.params, self.buckets[0])
+        if set(update) != set(stage.trains):
+            raise PlanError(
+                f"Plan stage {number + 1} trains {sorted(stage.trains)}, but its method's update has {sorted(update)}; "
+                "trains must name exactly those."
+            )
+        job = Job(method, build_mechanism(stage.privacy), rule, number, stage.trains, weights)
+        return Rounds(self, job, stage)
+
+    def keep(self, state: State) -> None:
+        """Take over what a round left."""
+        self.params, self.rule_state = state.params, state.rule
+        self.buckets = [bucket._replace(home=home) for bucket, home in zip(self.buckets, state.homes)]
+
+    @property
+    def state(self) -> State:
+        """Everything a round changes, as arrays."""
+        return State(self.params, self.rule_state, [bucket.home for bucket in self.buckets])
+
+
+class Rounds:
+    """The rounds of one stage of a federation."""
+
+    def __init__(self, federation: Federation, job: Job, stage: Stage):
+        self.federation, self.job, self.stage = federation, job, stage
+        self.sampler = build_sampler(stage.cohort)
+        devices, buckets = len(federation.population), federation.buckets
+        self._bucket_of, self._place_of = seats(buckets, devices)
+        self.schema = wire_schema(job, federation.params)
+        self.bytes_down = schema_of(federation.params, 0).bytes()
+        share = self.sampler.size(devices) / devices
+        self._chunks = [
+            chunk_size(share * b.ids.size, b.length, _update_bytes(job, federation.params, b), federation.chunk)
+            for b in buckets
+        ]
+        # Room for the chunks a bucket will need in all but very unlucky rounds: a shape that grows is compiled again.
+        self._room = [_room(share * b.ids.size, b.ids.size, chunk) for b, chunk in zip(buckets, self._chunks)]
+        fast = federation.executor == "fast"
+        self._scanned = fast and self.sampler.size(devices) <= TINY and stage.rounds > 1
+        self._crew = hire(job, federation.params, buckets) if fast and not self._scanned else None
+
+    @property
+    def block(self) -> int:
+        """How many rounds are played at a time."""
+        return SCANNED if self._scanned else 1
+
+    def play(self, first: int, last: int) -> tuple[list[int], Tally]:
+        """Play rounds first .. last − 1 (at most a block): how many devices each asked, and what came of it."""
+        federation, job = self.federation, self.job
+        ids = [self.sampler.draw(federation.seed, job.stage, r, len(federation.population)) for r in range(first, last)]
+        owns, noise = [bucket.own for bucket in federation.buckets], federation.noise
+        if federation.executor == "debug":
+            made = debug_round(job, noise, first, federation.state, federation.buckets, ids[0], federation.population)
+        elif self._scanned:
+            made = scan_rounds(job, noise, *self._schedule(first, ids), federation.state, owns)
+        else:
+            assert self._crew is not None
+            made = one_round(job, noise, first, federation.state, owns, self._wake(ids[0]), self._crew)
+        federation.keep(made[0])
+        return [one.size for one in ids], made[1]
+
+    def spent(self, rounds: int) -> float:
+        """The ε that so many rounds cost a device."""
+        exposure = self.sampler.exposure(rounds, len(self.federation.population))
+        return max((c.epsilon for c in self.job.mechanism.claim(exposure) if c.per == "run"), default=math.inf)
+
+    def end(self) -> None:
+        """Send the threads home."""
+        if self._crew is not None and self._crew.pool is not None:
+            self._crew.pool.shutdown()
+
+    def _wake(self, ids: np.ndarray) -> list[Awake]:
+        """The devices asked, by bucket and place."""
+        awake = []
+        for b, chunk in enumerate(self._chunks):
+            places = self._place_of[ids[self._bucket_of[ids] == b]]
+            self._room[b] = max(self._room[b], power(-(-places.size // chunk)))
+            awake.append(wake(places, chunk, self._room[b]))
+        return awake
+
+    def _schedule(self, first: int, ids: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, list[Awake]]:
+        """A block of rounds as arrays, always SCANNED long: a shorter block ends in rounds that are not live."""
+        live = np.arange(SCANNED) < len(ids)
+        ids = ids + [np.zeros(0, int)] * (SCANNED - len(ids))
+        for one in ids:
+            self._wake(one)  # let the rooms grow first, so that all rounds have one shape
+        turns = [self._wake(one) for one in ids]
+        awake = [Awake(*map(np.stack, zip(*bucket))) for bucket in zip(*turns)]
+        return np.arange(first, first + SCANNED, dtype=np.int32), live, awake
+
+
+def _room(expected: float, devices: int, chunk: int) -> int:
+    """Chunks for the expected number of devices and five standard deviations more."""
+    return power(-(-min(devices, math.ceil(expected + 5 * math.sqrt(expected))) // chunk))
+
+
+def _turns(plan: Plan, devices: int) -> float:
+    """How often a device will be awake over the run, on average."""
+    return sum(stage.rounds * build_sampler(stage.cohort).size(devices) / devices for stage in plan.stages)
+
+
+def _start(key: jax.Array, methods: list[Method]) -> dict:
+    """Every leaf of every stage; the first stage that has a leaf starts it."""
+    params: dict = {}
+    for number, method in enumerate(methods):
+        params = {**method.init(jax.random.fold_in(key, number)), **params}
+    return jax.tree.map(jnp.asarray, params)
+
+
+def _check_trains(stage: Stage, params: dict) -> None:
+    for name in stage.trains:
+        if name not in params:
+            raise PlanError(f"{stage.method}: trains names {name!r}, but the parameters are {sorted(params)}.")
+
+
+def _shape_of_update(method: Method, stage: int, params: dict, bucket: Bucket) -> tuple[int, dict]:
+    """How many weights a report carries, and the shapes of the update, without running anything."""
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (bucket.home, bucket.own))
+    key = jax.random.key(0, impl=KEYS)
+    _, update, weight = jax.eval_shape(lambda home, own: method.local(key, params, home.local[str(stage)], own), *one)
+    return weight.shape[0], update
+
+
+def _update_bytes(job: Job, params: dict, bucket: Bucket) -> int:
+    leaves = jax.tree.leaves(shapes(job, params, bucket))
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
