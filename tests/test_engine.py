@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from tacit.lab.simulate import simulate
 from tacit.lab.synthetic import tastes
 from tacit.plans import Plan, Stage
 from tacit.record import Folder
+from tacit.server.round import trained
+from tacit.server.rule import build_rule
 from toys import ITEMS, close, same, small_world
 
 SGD = {"rule": "sgd", "rate": 0.3}
@@ -36,6 +39,11 @@ def run(plan, world=None, **options):
     return simulate(plan, world or small_world(30), quiet=True, **options)
 
 
+def every_bucket(monkeypatch):
+    """So few people are cheaper in one bucket; here buckets are to be tested."""
+    monkeypatch.setattr("tacit.lab.federation.worth", lambda turns: 0.0)
+
+
 def homes_by_device(result):
     return homes_of(result.buckets)
 
@@ -44,16 +52,22 @@ def homes_by_device(result):
 @pytest.mark.parametrize(
     "options", [{"chunk": 1}, {"chunk": 7}, {"grid": (64,)}, {"grid": (2, 5, 11, 30, 40)}], ids=str
 )
-def test_same_seed_same_result_on_any_chunk_size_and_bucket_choice(weights, options):
+def test_same_seed_same_result_on_any_chunk_size_and_bucket_choice(weights, options, monkeypatch):
     plan = fcf(weights=weights, sampler={"sampler": "fixed", "count": 20})
-    one, other = run(plan), run(plan, **options)
+    one = run(plan)
+    every_bucket(monkeypatch)
+    other = run(plan, **options)
+    assert len(one.buckets) == 1
+    assert len(other.buckets) > (1 if options.get("grid") != (64,) else 0)
     close(one.params, other.params)
     close(homes_by_device(one), homes_by_device(other))
 
 
-def test_counts_are_the_same_bit_for_bit():
+def test_counts_are_the_same_bit_for_bit(monkeypatch):
     plan = load_plan("sr")
-    same(run(plan).params, run(plan, chunk=3, grid=(4, 40)).params)
+    one = run(plan)
+    every_bucket(monkeypatch)
+    same(one.params, run(plan, chunk=3, grid=(4, 40)).params)
 
 
 def test_same_seed_is_bit_for_bit_another_seed_is_not():
@@ -76,6 +90,7 @@ def test_the_order_of_the_log_is_irrelevant():
 )
 def test_scanned_rounds_are_rounds(sampler, monkeypatch):
     plan = fcf(rounds=300, sampler=sampler)
+    every_bucket(monkeypatch)
     scanned = run(plan)
     monkeypatch.setattr("tacit.lab.federation.TINY", 0)
     single = run(plan)
@@ -162,7 +177,8 @@ def test_bytes_come_from_the_schema():
 
 
 @pytest.mark.parametrize("sampler", [{"sampler": "all"}, {"sampler": "fixed", "count": 4}], ids=["rounds", "scanned"])
-def test_an_interrupted_run_ends_exactly_as_an_uninterrupted_one(tmp_path, sampler):
+def test_an_interrupted_run_ends_exactly_as_an_uninterrupted_one(tmp_path, sampler, monkeypatch):
+    every_bucket(monkeypatch)
     first, second = fcf(rounds=300 if sampler["sampler"] == "fixed" else 9, sampler=sampler), load_plan("popularity")
     plan = Plan("two", (first.stages[0], second.stages[0]))
     whole = run(plan, out=tmp_path / "whole")
@@ -215,6 +231,26 @@ def test_a_killed_run_resumes(tmp_path):
     whole = run(fcf(rounds=4000))
     same(whole.params, resumed.params)
     assert [row["round"] for row in folder.rows()] == list(range(4000))
+
+
+def test_a_run_resumes_on_a_machine_with_other_buckets(tmp_path, monkeypatch):
+    whole = run(fcf(rounds=6))
+    run(fcf(rounds=6), out=tmp_path / "r")
+    folder = Folder(tmp_path / "r")
+    half = run(fcf(rounds=3))
+    shutil.rmtree(folder.path / "state")
+    (folder.path / "state").mkdir()
+    folder.checkpoint(3, {"params": half.params, "rule": {"state": rule_state(half)}, "homes": homes_of(half.buckets)})
+    every_bucket(monkeypatch)
+    resumed = run(fcf(rounds=6), out=tmp_path / "r", resume=True)
+    assert len(resumed.buckets) > 1
+    close(whole.params, resumed.params)
+    close(homes_of(whole.buckets), homes_of(resumed.buckets))
+
+
+def rule_state(result):
+    stage = result.plan.stages[0]
+    return build_rule(stage.server).init(trained(result.params, stage.trains))
 
 
 def test_another_run_is_not_resumed(tmp_path):
