@@ -148,3 +148,5 @@ def _print_table(results: list) -> None:
         numbers = [f"{value:.3f}" for value in result.run.metrics.values()]
         table.add_row(result.run.plan.name, *numbers, result.sent, result.epsilon, f"{result.seconds:.1f}")
     Console().print(table)
+    for line in sorted({line for result in results for line in result.terms}):
+        print(line)

@@ -28,6 +28,11 @@ class Trial:
         return "∞" if math.isinf(worst) else f"{worst:.3g}"
 
     @property
+    def terms(self) -> set[str]:
+        """What the ε in the table means: every claim per run, in full."""
+        return {str(claim) for stage in self.run.claims for claim in stage if claim.per == "run"}
+
+    @property
     def sent(self) -> str:
         """What a device sent over the whole run."""
         if any(stage.cohort["sampler"] == "pooled" for stage in self.run.plan.stages):

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from tacit.nets.solve import gram, solve
+from tacit.nets.solve import dot, gram, solve
 
 
 def gather(table: jax.Array, index: jax.Array) -> jax.Array:
@@ -24,3 +24,6 @@ def ridge(rows: jax.Array, weight: jax.Array, moment: jax.Array, penalty: jax.Ar
         penalty: Λ, float[d, d], positive definite; λI, or λI plus what other rows add.
     """
     return solve(gram(rows, weight) + penalty, moment)
+
+
+__all__ = ["dot", "gather", "ridge"]

@@ -7,12 +7,17 @@ import jax.numpy as jnp
 from jax import lax
 
 
+def dot(left: jax.Array, right: jax.Array) -> jax.Array:
+    """left @ right in full float32: what a GPU makes of a product by default keeps three digits, too few for a solve."""
+    return jnp.matmul(left, right, precision="highest")
+
+
 def gram(rows: jax.Array, weight: jax.Array) -> jax.Array:
     """Rᵀ C R, float[d, d], for rows R float[n, d] and the diagonal of C float[n]."""
     # Laid out as [d, n] before the product: under vmap the product is [b, d, n] @ [b, n, d], which CPU kernels take as
     # it is. Without the barrier XLA folds the transpose back and falls to a kernel half as fast.
     left = lax.optimization_barrier((rows * weight[:, None]).T)
-    return left @ rows
+    return dot(left, rows)
 
 
 def solve(matrix: jax.Array, vector: jax.Array) -> jax.Array:
@@ -21,7 +26,7 @@ def solve(matrix: jax.Array, vector: jax.Array) -> jax.Array:
     def run(_: Callable, right: jax.Array) -> jax.Array:
         return lax.platform_dependent(matrix, right, cpu=solve_by_gradients, default=solve_by_cholesky)
 
-    return lax.custom_linear_solve(lambda x: matrix @ x, vector, run, symmetric=True)
+    return lax.custom_linear_solve(lambda x: dot(matrix, x), vector, run, symmetric=True)
 
 
 def solve_by_cholesky(matrix: jax.Array, vector: jax.Array) -> jax.Array:
@@ -54,7 +59,7 @@ def solve_by_gradients(matrix: jax.Array, vector: jax.Array) -> jax.Array:
 def _step(matrix: jax.Array, state: tuple) -> tuple:
     """One step: solution x, residual r, direction s, and |r|²."""
     x, r, s, rr = state
-    As = matrix @ s
+    As = dot(matrix, s)
     alpha = _ratio(rr, s @ As)
     x, r = x + alpha * s, r - alpha * As
     new = r @ r

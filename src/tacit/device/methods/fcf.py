@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from tacit.catalog import Catalog
 from tacit.device.history import History
 from tacit.device.method import Method, masked
-from tacit.nets.mf import gather, ridge
+from tacit.nets.mf import dot, gather, ridge
 from tacit.rows import Rows, coalesce
 from tacit.settings import setting
 
@@ -28,7 +28,7 @@ class FederatedCollaborativeFiltering(Method):
     """
 
     catalog: Catalog
-    dim: int = setting(32, at_least=1)
+    dim: int = setting(16, at_least=1)
     penalty: float = setting(1.0, above=0.0)  # λ of the user vector; the item table's is the server's decay
     weights: Literal["all", "own"] = setting("all")
     alpha: float = setting(1.0, at_least=0.0)
@@ -72,17 +72,17 @@ class FederatedCollaborativeFiltering(Method):
         Q_u = gather(Q, own.index)
         penalty = self.penalty * jnp.eye(self.dim)
         if self.weights == "own":
-            return {"vector": ridge(Q_u, c, Q_u.T @ c, penalty)}
+            return {"vector": ridge(Q_u, c, dot(c, Q_u), penalty)}
         # QᵀC Q = QᵀQ + Q_uᵀ(C_u − I)Q_u: what the unused items add is the same for everybody.
-        return {"vector": ridge(Q_u, jnp.where(c > 0, c - 1, 0.0), Q_u.T @ c, penalty + Q.T @ Q)}
+        return {"vector": ridge(Q_u, jnp.where(c > 0, c - 1, 0.0), dot(c, Q_u), penalty + dot(Q.T, Q))}
 
     def _gradient(self, Q: jax.Array, p: jax.Array, own: Rows) -> jax.Array | Rows:
         c = own.value
         # w_i = c_i (q_i·p − a_i), and F = w pᵀ
-        used = c * (gather(Q, own.index) @ p - 1.0)
+        used = c * (dot(gather(Q, own.index), p) - 1.0)
         if self.weights == "own":
             return Rows(own.index, jnp.outer(used, p))
-        w = (Q @ p).at[own.index].set(used, mode="drop")
+        w = dot(Q, p).at[own.index].set(used, mode="drop")
         return jnp.outer(w, p)
 
     def score(self, params: dict, local: dict, own: Rows, recent: jax.Array, candidates: jax.Array) -> jax.Array:
