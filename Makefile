@@ -42,10 +42,12 @@ check: $(VENV)/dev ## style, types, contracts, exported names
 	@$(BIN)/python -m pytest tests/test_exports.py
 
 bench: $(VENV)/bench ## measure speed against named peers, as ratios in one run
-	@$(BIN)/python benchmarks/speed.py
+	@$(BIN)/python -W ignore benchmarks/speed.py
+	@$(BIN)/python benchmarks/scale.py
 
-docs: ## where the documentation is
-	@echo "Start with README.md, then docs/rooms.md; 'make check' verifies that every link in them leads somewhere."
+docs: $(VENV)/dev ## check the pages: links lead somewhere, files named exist, examples run
+	@$(BIN)/python -m pytest tests/test_exports.py && $(BIN)/python examples/simulate.py >/dev/null
+	@echo "The pages are whole. Start with README.md, then docs/rooms.md."
 
 clean: ## remove what the targets made
 	@rm -rf $(VENV) dist build runs .hypothesis .ruff_cache .import_linter_cache
