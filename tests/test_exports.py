@@ -48,3 +48,11 @@ def test_links_lead_somewhere(page):
 def test_files_named_in_the_pages_exist(page):
     for path in re.findall(r"`((?:src|tests|docs|benchmarks|examples)/[\w./-]+)`", page.read_text()):
         assert (ROOT / path).exists(), f"{page.name} names {path}"
+
+
+def test_the_example_in_the_readme_runs(capsys):
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    exec(compile(code, "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert "ε = ∞ per run" in printed
+    assert "HR@10" in printed

@@ -12,8 +12,8 @@ def price(plan: Plan, devices: int) -> tuple[tuple[Claim, ...], ...]:
     """For each stage, what it guarantees: per message and per run.
 
     >>> from tacit.plans import Stage
-    >>> [[str(claim)]] = price(Plan("p", (Stage("mfu"),)), 10)
-    >>> claim
+    >>> [[claim]] = price(Plan("p", (Stage("mfu"),)), 10)
+    >>> str(claim)
     'ε = 0 per run, local, unit user, replace-one, trust: nobody (nothing leaves the device)'
     """
     return tuple(_price_stage(stage, devices) for stage in plan.stages)
