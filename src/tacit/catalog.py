@@ -15,11 +15,21 @@ from tacit.errors import DataError
 
 @dataclass(frozen=True)
 class Field:
-    """One column of an item, a person or an event: its name, kind, and how many values it can take."""
+    """One column of an item, a person or an event: its name, kind, and what it can hold.
+
+    How a value is written: `categorical` is one number, its place in `values` (-1 is unknown); `multi` is `size` numbers,
+    1 where the value holds; `numeric` is one number; `words` is `size` numbers, places in `values`, -1 is padding.
+    """
 
     name: str
     kind: Literal["categorical", "multi", "numeric", "words"]
-    size: int = 0  # categories, or words kept; 0 for numeric
+    size: int = 0  # categories, or the most words of one value; 0 for numeric
+    values: tuple[str, ...] = ()  # what the categories, or the words, are called
+
+    @property
+    def width(self) -> int:
+        """How many numbers one value takes."""
+        return self.size if self.kind in ("multi", "words") else 1
 
     def __post_init__(self):
         kinds = ("categorical", "multi", "numeric", "words")

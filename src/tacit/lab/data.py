@@ -23,9 +23,11 @@ class Population:
     times: np.ndarray | None = None  # float64[events], seconds
     labels: np.ndarray | None = None  # float32[events]
     context: np.ndarray | None = None  # float32[events, Fe]
-    person: np.ndarray | None = None  # float32[n, Fp]
+    person: np.ndarray | None = None  # float32[n, Fp], the widths of the catalog's person fields, side by side
+    silo: np.ndarray | None = None  # int32[n], which organisation each device belongs to
     users: Sequence[Any] | None = None  # what the log called each device
     item_names: Sequence[Any] | None = None  # what the log called each item
+    silo_names: Sequence[Any] | None = None  # what the log called each organisation
 
     def __post_init__(self):
         if self.offsets.size < 2:
@@ -48,7 +50,7 @@ class Population:
     def digest(self) -> str:
         """A fingerprint of the log, so that a resumed run meets the same people."""
         state = hashlib.sha256()
-        for column in (self.offsets, self.items, self.times, self.labels, self.context, self.person):
+        for column in (self.offsets, self.items, self.times, self.labels, self.context, self.person, self.silo):
             state.update(b"-" if column is None else np.ascontiguousarray(column).tobytes())
         return state.hexdigest()[:16]
 
