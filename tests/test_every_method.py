@@ -14,7 +14,7 @@ from tacit.lab.engine import fold, wake, wire_schema
 from tacit.lab.evaluate import ranks
 from tacit.lab.shelf import load_plan
 from tacit.lab.simulate import simulate
-from tacit.lab.split import Cases, latest
+from tacit.lab.split import Cases, Split, latest
 from tacit.lab.synthetic import checkerboard
 from tacit.rows import dense_like
 from tacit.server.round import collect, nothing, trained
@@ -226,7 +226,8 @@ def test_learns_the_checkerboard_or_says_that_it_does_not(name):
     world, answers = checkerboard(20)
     run = simulate(load_plan(name.replace("_", "-")), world, quiet=True)
     devices = np.arange(len(world))
-    found = ranks(run, Cases(devices, latest(world, devices, 10), answers.astype(np.int32)))
+    cases = Cases(devices, latest(world, devices, 10), answers.astype(np.int32), devices, devices)
+    found = ranks(run, Split(world, world, cases))
     if method_class(name).learns:
         assert (found == 1).all(), found
     else:

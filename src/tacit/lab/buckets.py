@@ -48,8 +48,11 @@ def group(lengths: np.ndarray, grid: Sequence[int] = GRID, worth: float = 0.0) -
 
 
 def worth(turns: float) -> float:
-    """How many padded events cost as much, over so many turns of every device, as compiling one more program."""
-    return COMPILE_SECONDS / (EVENT_SECONDS * max(turns, 1.0))
+    """How many padded events cost as much, over so many turns of every device, as compiling one more program.
+
+    Ten turns at least: a run is also prepared, adapted and asked.
+    """
+    return COMPILE_SECONDS / (EVENT_SECONDS * max(turns, 10.0))
 
 
 def share_out(groups: list[tuple[int, np.ndarray]], hands: int) -> list[tuple[int, np.ndarray]]:

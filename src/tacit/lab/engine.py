@@ -202,10 +202,18 @@ def wake(places: np.ndarray, chunk: int, room: int = 1) -> Awake:
     return Awake(slots.reshape(-1, chunk), np.int32(used))
 
 
+def _kind() -> str:
+    return "cpu" if jax.default_backend() == "cpu" else "gpu"
+
+
+def chunk_events() -> int:
+    """How many padded events to work on at a time on this machine."""
+    return CHUNK_EVENTS[_kind()]
+
+
 def chunk_size(expected: float, length: int, update_bytes: int, most: int = CHUNK) -> int:
     """How many devices to step at a time: about as many as will be awake, within the limits."""
-    kind = "cpu" if jax.default_backend() == "cpu" else "gpu"
-    room = max(1, min(most, CHUNK_EVENTS[kind] // length, CHUNK_BYTES[kind] // max(1, update_bytes)))
+    room = max(1, min(most, chunk_events() // length, CHUNK_BYTES[_kind()] // max(1, update_bytes)))
     expected = max(1, math.ceil(expected))
     if expected <= room:
         return min(room, power(expected))

@@ -1,4 +1,7 @@
-"""Evaluation: every question is scored by the device's own `score`, in chunks: adapt, score, discard."""
+"""Evaluation: every question is scored by the device's own `score`, in chunks: adapt, score, discard.
+
+A person who took no part in training gets a new home, adapts, answers, and is forgotten.
+"""
 
 from functools import partial
 from typing import Any
@@ -9,47 +12,175 @@ import numpy as np
 
 from tacit.device.method import Method
 from tacit.device.round import KEYS, Home, adapt
+from tacit.lab.buckets import GRID, Bucket, furnish, move_in, power
+from tacit.lab.candidates import Candidates, Everything
+from tacit.lab.data import Population
+from tacit.lab.engine import chunk_events
 from tacit.lab.run import Run
-from tacit.lab.split import Cases
+from tacit.lab.split import RECENT, Split, latest
 from tacit.metrics import rank, summary
 
-_CHUNK = 512
+CHUNK_SCORES = 1 << 21  # scores held at a time
+_NEWCOMERS = 3  # what a key is for, beside those of a run
 
 
-def ranks(run: Run, cases: Cases, *, exclude_seen: bool = True, seed: int = 0) -> np.ndarray:
-    """The target's rank among all items; items already in the history are no candidates if `exclude_seen`."""
+def ranks(run: Run, split: Split, candidates: Candidates | None = None, *, seed: int = 0) -> np.ndarray:
+    """The rank of every question's target among its candidates; 1 is best, a target that is no candidate is last."""
+    candidates = candidates or Everything()
     key = jax.random.key(seed, impl=KEYS)
-    found = np.zeros(len(cases), np.int64)
-    for bucket in run.buckets:
-        mine = np.flatnonzero(np.isin(cases.device, bucket.ids))
-        for start in range(0, mine.size, _CHUNK):
-            some = mine[start : start + _CHUNK]
-            asked = np.pad(some, (0, _CHUNK - some.size), mode="edge")
-            place = np.searchsorted(bucket.ids, cases.device[asked])
-            seen = run.population.histories(cases.device[asked], bucket.length).items
-            seen = seen if exclude_seen else np.full_like(seen, -1)
-            home, own = jax.tree.map(lambda leaf: leaf[place], (bucket.home, bucket.own))  # noqa: B023
-            got = _ranks(
-                run.method, run.stage, key, run.params, home, own, asked, cases.recent[asked], seen, cases.target[asked]
-            )
-            found[some] = np.asarray(got)[: some.size]
+    found = np.zeros(len(split.test), np.int64)
+    for bucket, some in _groups(run, split, split.test.device):
+        for part, padded in _chunks(some, run.population.catalog.n_items):
+            found[part] = _ranks_of(run, bucket, split, candidates, key, padded)[: part.size]
     return found
 
 
-def leave_last_out_metrics(run: Run, cases: Cases, **options: Any) -> dict[str, float]:
+def top_lists(
+    run: Run, split: Split, n: int = 10, *, unseen: bool = True, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """The devices asked, and the n best items for each, by the device's own ranking; equal scores in random order."""
+    devices = np.unique(split.test.device)
+    key = jax.random.key(seed, impl=KEYS)
+    lists = np.full((devices.size, n), -1, np.int32)
+    for bucket, some in _groups(run, split, devices):
+        for part, padded in _chunks(some, run.population.catalog.n_items):
+            who = devices[padded]
+            place, recent = np.searchsorted(bucket.ids, who), latest(split.asked, who, RECENT)
+            mask = _mask(split.asked, bucket, who, unseen)
+            told = (run.params, bucket.home, bucket.own, place, who, recent, mask)
+            made = _lists(run.method, run.stage, n, key, *told)
+            lists[part, : made.shape[1]] = np.asarray(made)[: part.size]
+    return devices, lists
+
+
+def leave_last_out_metrics(run: Run, split: Split, **options: Any) -> dict[str, float]:
     """HR@10, NDCG@10 and MRR@10 over all items."""
-    return summary(ranks(run, cases, **options))
+    return summary(ranks(run, split, **options))
+
+
+def newcomers(run: Run, people: Population, seed: int = 0) -> list[Bucket]:
+    """Homes for people the run has never met; nothing of them is kept."""
+    root = jax.random.fold_in(jax.random.key(seed, impl=KEYS), _NEWCOMERS)
+    buckets = furnish(root, people, GRID, 1, np.inf)
+    return [move_in(run.method, run.stage, people, bucket) for bucket in buckets]
+
+
+def _groups(run: Run, split: Split, devices: np.ndarray) -> list[tuple[Bucket, np.ndarray]]:
+    """The buckets of the devices asked, and which of `devices` live in each."""
+    buckets = run.buckets if split.people is None else newcomers(run, split.people)
+    groups = [(bucket, np.flatnonzero(np.isin(devices, bucket.ids))) for bucket in buckets]
+    return [(bucket, some) for bucket, some in groups if some.size]
+
+
+def _chunks(some: np.ndarray, items: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Parts of bounded size, and each padded to one length, so that one program serves them all."""
+    size = min(max(1, CHUNK_SCORES // items), power(some.size))
+    parts = [some[start : start + size] for start in range(0, some.size, size)]
+    return [(part, np.pad(part, (0, size - part.size), mode="edge")) for part in parts]
+
+
+def _mask(population: Population, bucket: Bucket, devices: np.ndarray, unseen: bool) -> np.ndarray:
+    """True where an item is no candidate because the device already has it, bool[c, N]; or bool[1, 1] for nobody."""
+    if not unseen:
+        return np.zeros((1, 1), bool)
+    seen = np.asarray(population.histories(devices, bucket.length).items)
+    mask = np.zeros((devices.size, population.catalog.n_items), bool)
+    row, column = np.nonzero(seen >= 0)
+    mask[row, seen[row, column]] = True
+    return mask
+
+
+def _ranks_of(
+    run: Run, bucket: Bucket, split: Split, candidates: Candidates, key: jax.Array, part: np.ndarray
+) -> np.ndarray:
+    cases, device = split.test, split.test.device[part]
+    unseen = isinstance(candidates, Everything) and candidates.unseen
+    place, rows = np.searchsorted(bucket.ids, device), candidates.rows(part)
+    told = (run.method, run.stage, key, run.params, bucket.home, bucket.own, place, part, cases.recent[part])
+    if rows is None:
+        mask = _mask(split.asked, bucket, device, unseen)
+        return np.asarray(_full_ranks(*told, mask, cases.target[part]))
+    return np.where(rows[:, 0] >= 0, _row_ranks(*told, rows), np.iinfo(np.int32).max)
+
+
+def _scores(
+    method: Method, stage: int, params: dict, homes: Home, owns: Any, place: Any, recent: Any, items: Any
+) -> jax.Array:
+    """Adapt some devices of a bucket and score: items int32[N] for all of them, or int32[c, w] a row each."""
+    some = jax.tree.map(lambda leaf: leaf[place], (homes, owns))
+    # Adapting is a round's work and is chunked like one; scoring is one product for everybody.
+    events = max(leaf[0].size for leaf in jax.tree.leaves(owns)) if jax.tree.leaves(owns) else 1
+    at_a_time = min(place.shape[0], max(1, chunk_events() // events))
+    local = jax.lax.map(lambda pair: adapt(method, stage, params, *pair).local[str(stage)], some, batch_size=at_a_time)
+
+    def one(local: Any, own: Any, recent: Any, items: Any) -> jax.Array:
+        return method.score(params, local, own, recent, items)
+
+    return jax.vmap(one, (0, 0, 0, 0 if items.ndim == 2 else None))(local, some[1], recent, items)
 
 
 @partial(jax.jit, static_argnums=1)
-def _ranks(method: Method, stage: int, key: Any, params: dict, homes: Home, owns: Any, case: Any, *asked: Any) -> Any:
+def _full_ranks(
+    method: Method,
+    stage: int,
+    key: Any,
+    params: dict,
+    homes: Home,
+    owns: Any,
+    place: Any,
+    case: Any,
+    recent: Any,
+    mask: Any,
+    target: Any,
+) -> jax.Array:
     items = jnp.arange(method.catalog.n_items)
+    scores = _scores(method, stage, params, homes, owns, place, recent, items)
+    masked = jnp.where(mask & (items != target[:, None]), -jnp.inf, scores)
+    keys = jax.vmap(partial(jax.random.fold_in, key))(case)
+    return jax.vmap(rank)(keys, masked, target)
 
-    def one(home: Home, own: Any, case: Any, recent: Any, seen: Any, target: Any) -> jax.Array:
-        local = adapt(method, stage, params, home, own).local[str(stage)]
-        scores = method.score(params, local, own, recent, items)
-        mine = scores[target]
-        scores = scores.at[jnp.where(seen < 0, items.size, seen)].set(-jnp.inf, mode="drop")
-        return rank(jax.random.fold_in(key, case), scores.at[target].set(mine), target)
 
-    return jax.vmap(one)(homes, owns, case, *asked)
+@partial(jax.jit, static_argnums=1)
+def _row_ranks(
+    method: Method,
+    stage: int,
+    key: Any,
+    params: dict,
+    homes: Home,
+    owns: Any,
+    place: Any,
+    case: Any,
+    recent: Any,
+    rows: Any,
+) -> jax.Array:
+    scores = _scores(method, stage, params, homes, owns, place, recent, rows)
+    keys = jax.vmap(partial(jax.random.fold_in, key))(case)
+    return jax.vmap(rank)(keys, scores, jnp.zeros(case.shape, jnp.int32))
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _lists(
+    method: Method,
+    stage: int,
+    n: int,
+    key: Any,
+    params: dict,
+    homes: Home,
+    owns: Any,
+    place: Any,
+    who: Any,
+    recent: Any,
+    mask: Any,
+) -> jax.Array:
+    items = method.catalog.n_items
+    # top_k keeps the first of equals, so everybody walks the items in an order of their own: a shared shuffle, turned.
+    shuffled = jax.random.permutation(key, items)
+    scores = _scores(method, stage, params, homes, owns, place, recent, shuffled)
+    scores = jnp.where(mask[:, shuffled] if mask.shape[1] > 1 else mask, -jnp.inf, scores)
+    turn = jax.vmap(lambda one: jax.random.randint(jax.random.fold_in(key, one), (), 0, items))(who)
+
+    def best(scores: jax.Array, turn: jax.Array) -> jax.Array:
+        value, at = jax.lax.top_k(jnp.roll(scores, turn), min(n, items))
+        return jnp.where(value > -jnp.inf, shuffled[(at - turn) % items], -1)
+
+    return jax.vmap(best)(scores, turn)

@@ -74,16 +74,16 @@ def trial(
     quiet: bool | None = None,
 ) -> Trial:
     """Run a plan on the built-in log, leaving everybody's last item out as the question."""
-    train, cases = leave_last_out(tastes(devices, items, seed=seed))
+    split = leave_last_out(tastes(devices, items, seed=seed))
     began = time.perf_counter()
     run = simulate(
         plan,
-        train,
+        split.train,
         seed=seed,
         out=out,
         resume=resume,
         executor="debug" if debug else "fast",
-        evaluate=lambda run: leave_last_out_metrics(run, cases),
+        evaluate=lambda run: leave_last_out_metrics(run, split),
         quiet=quiet,
     )
     return Trial(run, time.perf_counter() - began)

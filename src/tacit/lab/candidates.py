@@ -1,0 +1,105 @@
+"""Candidates: what a question may be answered with. The target always stands first in its row."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit.errors import DataError
+from tacit.lab.cut import owners
+from tacit.lab.split import Split
+
+
+class Candidates(ABC):
+    """Rows of candidates for cases; `sampled` ones are labelled wherever they are printed."""
+
+    label: str
+    sampled: bool = False
+
+    @abstractmethod
+    def rows(self, cases: np.ndarray) -> np.ndarray | None:
+        """int32[c, w] for some cases: the target first, -1 is padding; None stands for every item."""
+
+
+@dataclass(frozen=True)
+class Everything(Candidates):
+    """The whole catalogue; without what the person already has, if `unseen`."""
+
+    unseen: bool = True
+
+    @property
+    def label(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """How tables name it."""
+        return "all items not yet seen" if self.unseen else "all items"
+
+    def rows(self, cases: np.ndarray) -> None:
+        """Every item."""
+        del cases
+
+
+class Sampled(Candidates):
+    """The target and so many items the person never touched, drawn once by the seed.
+
+    Ranks among sampled items flatter weak methods; tables say how many were drawn.
+    """
+
+    sampled = True
+
+    def __init__(self, split: Split, negatives: int = 99, seed: int = 0):
+        log, n = split.log, split.log.catalog.n_items
+        touched = np.unique(owners(log) * n + log.items)
+        free = n - np.diff(np.searchsorted(touched, np.arange(len(log) + 1) * n))
+        if free[split.test.device].min() < negatives:
+            raise DataError(f"{negatives} negatives need as many items a person never touched; somebody has fewer.")
+        self.label = f"1 + {negatives} sampled items"
+        self._target = split.test.target
+        self._negatives = _draw(np.random.default_rng(seed), touched, split.test.device, n, negatives)
+
+    def rows(self, cases: np.ndarray) -> np.ndarray:
+        """The target, then the negatives."""
+        return np.concatenate([self._target[cases, None], self._negatives[cases]], axis=1).astype(np.int32)
+
+
+class SeenBefore(Candidates):
+    """What the person had used before the moment of the question.
+
+    With `plus_target` the target is a candidate even if it is new; otherwise a question for a new item is a miss.
+    """
+
+    def __init__(self, split: Split, plus_target: bool = False):
+        self.plus_target = plus_target
+        self.label = "items seen before" + (" and the target" if plus_target else "")
+        log, events = split.log, split.test.event
+        pair = owners(log) * log.catalog.n_items + log.items
+        first = np.sort(np.unique(pair, return_index=True)[1])  # where each item first occurs, in order of time
+        self._items, self._start = log.items[first], np.searchsorted(first, log.offsets[:-1])[split.test.device]
+        self._count = np.searchsorted(first, events) - self._start
+        self._target = split.test.target
+
+    def rows(self, cases: np.ndarray) -> np.ndarray:
+        """The target, then the other items in order of their first use."""
+        count, target = self._count[cases], self._target[cases]
+        place = np.arange(max(1, int(count.max(initial=1))))
+        at = np.minimum(self._start[cases, None] + place, self._items.size - 1)
+        known = np.where(place < count[:, None], self._items[at], -1)
+        seen = (known == target[:, None]).any(1)
+        others = np.where(known == target[:, None], -1, known)
+        first = np.where(seen | self.plus_target, target, -1)
+        return np.concatenate([first[:, None], others], axis=1).astype(np.int32)
+
+
+def _draw(rng: np.random.Generator, touched: np.ndarray, device: np.ndarray, n: int, count: int) -> np.ndarray:
+    """`count` distinct untouched items for each case: draw, reject what is touched or repeated, draw again."""
+    drawn = rng.integers(n, size=(device.size, count))
+    while True:
+        key = device[:, None] * n + drawn
+        place = np.minimum(np.searchsorted(touched, key), touched.size - 1)
+        bad = touched[place] == key
+        order = np.argsort(drawn, axis=1, kind="stable")
+        ordered = np.take_along_axis(drawn, order, 1)
+        again = np.zeros_like(bad)
+        np.put_along_axis(again, order[:, 1:], ordered[:, 1:] == ordered[:, :-1], 1)
+        bad |= again
+        if not bad.any():
+            return drawn
+        drawn[bad] = rng.integers(n, size=int(bad.sum()))

@@ -1,0 +1,49 @@
+"""Cutting a population: some events, some devices. Columns stay columns."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tacit.lab.data import Population
+
+
+def owners(population: Population) -> np.ndarray:
+    """The device of each event."""
+    return np.repeat(np.arange(len(population)), population.lengths)
+
+
+def take(population: Population, keep: np.ndarray) -> Population:
+    """The population with only some events; everybody stays, if with nothing."""
+    counts = np.add.reduceat(np.append(keep, False).astype(np.int64), population.offsets[:-1])
+    counts = np.where(population.lengths > 0, counts, 0)
+
+    def column(values: np.ndarray | None) -> np.ndarray | None:
+        return None if values is None else values[keep]
+
+    return replace(
+        population,
+        offsets=np.concatenate([[0], np.cumsum(counts)]),
+        items=population.items[keep],
+        times=column(population.times),
+        labels=column(population.labels),
+        context=column(population.context),
+    )
+
+
+def pick(population: Population, devices: np.ndarray) -> Population:
+    """Some devices, with all their events, renumbered from 0."""
+    keep = np.isin(owners(population), devices)
+    shorter = take(population, keep)
+
+    def rows(values: Any) -> Any:
+        return None if values is None else np.asarray(values)[devices]
+
+    offsets = np.concatenate([[0], np.cumsum(shorter.lengths[devices])])
+    return replace(
+        shorter,
+        offsets=offsets,
+        person=rows(population.person),
+        silo=rows(population.silo),
+        users=rows(population.users),
+    )
