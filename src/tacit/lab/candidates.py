@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -23,14 +24,15 @@ class Candidates(ABC):
 
 @dataclass(frozen=True)
 class Everything(Candidates):
-    """The whole catalogue; without what the person already has, if `unseen`."""
+    """The whole catalogue, without what the person has in the `history` they may use, or ever in the `log`."""
 
-    unseen: bool = True
+    without: Literal["nothing", "history", "log"] = "history"
 
     @property
     def label(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """How tables name it."""
-        return "all items not yet seen" if self.unseen else "all items"
+        words = {"nothing": "", "history": " not yet seen", "log": " never seen but the target"}
+        return "all items" + words[self.without]
 
     def rows(self, cases: np.ndarray) -> None:
         """Every item."""
@@ -51,7 +53,7 @@ class Sampled(Candidates):
         free = n - np.diff(np.searchsorted(touched, np.arange(len(log) + 1) * n))
         if free[split.test.device].min() < negatives:
             raise DataError(f"{negatives} negatives need as many items a person never touched; somebody has fewer.")
-        self.label = f"1 + {negatives} sampled items"
+        self.negatives, self.label = negatives, f"1 + {negatives} sampled items"
         self._target = split.test.target
         self._negatives = _draw(np.random.default_rng(seed), touched, split.test.device, n, negatives)
 

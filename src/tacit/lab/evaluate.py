@@ -36,18 +36,23 @@ def ranks(run: Run, split: Split, candidates: Candidates | None = None, *, seed:
 
 
 def top_lists(
-    run: Run, split: Split, n: int = 10, *, unseen: bool = True, seed: int = 0
+    run: Run, split: Split, n: int = 10, *, among: np.ndarray | None = None, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The devices asked, and the n best items for each, by the device's own ranking; equal scores in random order."""
+    """The devices asked, and for each the n best items that are not in its history, by the device's own ranking.
+
+    Equal scores stand in random order; `among` names the items that may be listed; a short list ends in -1.
+    """
     devices = np.unique(split.test.device)
     key = jax.random.key(seed, impl=KEYS)
     lists = np.full((devices.size, n), -1, np.int32)
+    items = np.random.default_rng(seed).permutation(run.population.catalog.n_items).astype(np.int32)
+    barred = np.zeros(items.size, bool) if among is None else ~np.isin(items, among)
     for bucket, some in _groups(run, split, devices):
         for part, padded in _chunks(some, run.population.catalog.n_items):
             who = devices[padded]
             place, recent = np.searchsorted(bucket.ids, who), latest(split.asked, who, RECENT)
-            mask = _mask(split.asked, bucket, who, unseen)
-            told = (run.params, bucket.home, bucket.own, place, who, recent, mask)
+            mask = _mask(split.asked, who, np.argsort(items)) | barred
+            told = (run.params, bucket.home, bucket.own, place, who, recent, items, mask)
             made = _lists(run.method, run.stage, n, key, *told)
             lists[part, : made.shape[1]] = np.asarray(made)[: part.size]
     return devices, lists
@@ -79,14 +84,15 @@ def _chunks(some: np.ndarray, items: int) -> list[tuple[np.ndarray, np.ndarray]]
     return [(part, np.pad(part, (0, size - part.size), mode="edge")) for part in parts]
 
 
-def _mask(population: Population, bucket: Bucket, devices: np.ndarray, unseen: bool) -> np.ndarray:
-    """True where an item is no candidate because the device already has it, bool[c, N]; or bool[1, 1] for nobody."""
-    if not unseen:
+def _mask(population: Population | None, devices: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """True where an item is no candidate because the device has it, bool[c, N]; item i stands in column place[i]."""
+    if population is None:
         return np.zeros((1, 1), bool)
-    seen = np.asarray(population.histories(devices, bucket.length).items)
-    mask = np.zeros((devices.size, population.catalog.n_items), bool)
-    row, column = np.nonzero(seen >= 0)
-    mask[row, seen[row, column]] = True
+    counts = population.lengths[devices]
+    row = np.repeat(np.arange(devices.size), counts)
+    event = np.repeat(population.offsets[devices] - np.cumsum(counts) + counts, counts) + np.arange(row.size)
+    mask = np.zeros((devices.size, place.size), bool)
+    mask[row, place[population.items[event]]] = True
     return mask
 
 
@@ -94,11 +100,11 @@ def _ranks_of(
     run: Run, bucket: Bucket, split: Split, candidates: Candidates, key: jax.Array, part: np.ndarray
 ) -> np.ndarray:
     cases, device = split.test, split.test.device[part]
-    unseen = isinstance(candidates, Everything) and candidates.unseen
     place, rows = np.searchsorted(bucket.ids, device), candidates.rows(part)
     told = (run.method, run.stage, key, run.params, bucket.home, bucket.own, place, part, cases.recent[part])
     if rows is None:
-        mask = _mask(split.asked, bucket, device, unseen)
+        without = {"history": split.asked, "log": split.log}.get(getattr(candidates, "without", ""))
+        mask = _mask(without, device, np.arange(run.population.catalog.n_items))
         return np.asarray(_full_ranks(*told, mask, cases.target[part]))
     return np.where(rows[:, 0] >= 0, _row_ranks(*told, rows), np.iinfo(np.int32).max)
 
@@ -170,17 +176,17 @@ def _lists(
     place: Any,
     who: Any,
     recent: Any,
+    items: Any,
     mask: Any,
 ) -> jax.Array:
-    items = method.catalog.n_items
-    # top_k keeps the first of equals, so everybody walks the items in an order of their own: a shared shuffle, turned.
-    shuffled = jax.random.permutation(key, items)
-    scores = _scores(method, stage, params, homes, owns, place, recent, shuffled)
-    scores = jnp.where(mask[:, shuffled] if mask.shape[1] > 1 else mask, -jnp.inf, scores)
-    turn = jax.vmap(lambda one: jax.random.randint(jax.random.fold_in(key, one), (), 0, items))(who)
+    """The best of `items`; top_k keeps the first of equals, so everybody starts at a place of their own."""
+    size = items.shape[0]
+    scores = jnp.where(mask, -jnp.inf, _scores(method, stage, params, homes, owns, place, recent, items))
+    start = jax.vmap(lambda one: jax.random.randint(jax.random.fold_in(key, one), (), 0, size))(who)
 
-    def best(scores: jax.Array, turn: jax.Array) -> jax.Array:
-        value, at = jax.lax.top_k(jnp.roll(scores, turn), min(n, items))
-        return jnp.where(value > -jnp.inf, shuffled[(at - turn) % items], -1)
+    def best(scores: jax.Array, start: jax.Array) -> jax.Array:
+        turned = jax.lax.dynamic_slice(jnp.concatenate([scores, scores]), (start,), (size,))
+        value, at = jax.lax.top_k(turned, min(n, size))
+        return jnp.where(value > -jnp.inf, items[(at + start) % size], -1)
 
-    return jax.vmap(best)(scores, turn)
+    return jax.vmap(best)(scores, start)

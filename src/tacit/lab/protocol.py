@@ -1,0 +1,167 @@
+"""Protocols: how each paper asks, and how the library does by default. A split, candidates, metrics and a way to average."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from tacit.errors import PlanError, unknown
+from tacit.lab.candidates import Candidates, Everything, Sampled, SeenBefore
+from tacit.lab.data import Population
+from tacit.lab.evaluate import ranks, top_lists
+from tacit.lab.run import Run
+from tacit.lab.sessions import at_least, clean, merge_repeats
+from tacit.lab.split import Split, calendar_days, held_out_people, leave_last_out, month_sessions, temporal_ratio
+from tacit.lab.statistics import Interval, interval
+from tacit.metrics import Relevant, average, levels, list_summary, per_case, per_list
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a run answered: the metrics, and each unit's own value, for intervals and paired tests."""
+
+    protocol: str
+    candidates: str  # what was ranked; sampled candidates say so
+    metrics: dict[str, float]
+    values: dict[str, np.ndarray]  # name -> one value for each unit
+    units: np.ndarray  # the users, or the sessions, the values belong to
+    notes: tuple[str, ...]
+
+    def interval(self, name: str, **options: float) -> Interval:
+        """A bootstrap interval over units."""
+        return interval(self.values[name], **options)  # pyright: ignore[reportArgumentType]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """One way to ask."""
+
+    name: str
+    about: str
+    cut: Callable[[Population, int], Split]
+    offer: Callable[[Split, int], Candidates]
+    metrics: tuple[str, ...]
+    by: Literal["user", "session"] = "user"
+    lists: int = 0  # ask each person for a list of so many, instead of ranking each target
+
+    def split(self, log: Population, seed: int = 0) -> Split:
+        """What may be learned from, and what will be asked."""
+        return self.cut(log, seed)
+
+    def ask(self, run: Run, split: Split, seed: int = 0) -> Answers:
+        """Ask every question; everything is scored by the devices' own code."""
+        return self._by_lists(run, split, seed) if self.lists else self._by_ranks(run, split, seed)
+
+    def _by_ranks(self, run: Run, split: Split, seed: int) -> Answers:
+        candidates = self.offer(split, seed)
+        found = ranks(run, split, candidates, seed=seed)
+        groups = levels(self.by, split.test.device, split.test.session)
+        negatives = _negatives(candidates)
+        made = {name: average(per_case(found, name, negatives=negatives), groups) for name in self.metrics}
+        units = next(iter(made.values())).groups
+        means, values = ({name: getattr(one, part) for name, one in made.items()} for part in ("value", "values"))
+        return Answers(self.name, candidates.label, means, values, units, split.notes)
+
+    def _by_lists(self, run: Run, split: Split, seed: int) -> Answers:
+        devices, lists = top_lists(run, split, self.lists, among=np.unique(split.train.items), seed=seed)
+        relevant = _relevant(split, devices)
+        means = list_summary(lists, relevant, self.metrics, n_items=split.log.catalog.n_items)
+        own = [
+            name for name in self.metrics if name.partition("@")[0] in ("P", "R", "Precision", "Recall", "HR", "NDCG")
+        ]
+        values = {name: per_list(lists, relevant, name) for name in own}
+        return Answers(self.name, "all training items not yet seen", means, values, devices, split.notes)
+
+
+def _negatives(candidates: Candidates) -> int | None:
+    """How many rivals a target has, where that is the same for every question."""
+    return candidates.negatives if isinstance(candidates, Sampled) else None
+
+
+def _relevant(split: Split, devices: np.ndarray) -> Relevant:
+    """What each person went on to use: the targets of their questions, each once."""
+    pair = np.unique(np.stack([split.test.device, split.test.target]), axis=1)
+    counts = np.bincount(np.searchsorted(devices, pair[0]), minlength=devices.size)
+    return Relevant(np.concatenate([[0], np.cumsum(counts)]), pair[1].astype(np.int64))
+
+
+def _positive(labels: np.ndarray) -> np.ndarray:
+    """Ratings above 3 are liked; a log without ratings has only ones, and all are."""
+    return (labels > 3) if labels.max() > 1 else labels > 0
+
+
+_RANKS = ("HR@{n}", "NDCG@{n}")
+
+
+def _at(*cuts: int, names: tuple[str, ...] = _RANKS) -> tuple[str, ...]:
+    return tuple(name.format(n=n) for n in cuts for name in names)
+
+
+PROTOCOLS = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol(
+            "full",
+            "each person's last item among all items they have not seen; the default",
+            lambda log, seed: leave_last_out(log),
+            lambda split, seed: Everything(),
+            ("HR@10", "NDCG@10", "MRR@10"),
+        ),
+        Protocol(
+            "seqmf",
+            "next app in the session, last 14 days, among apps seen before and the target (Saiapin et al. 2023)",
+            lambda log, seed: calendar_days(clean(log)),
+            lambda split, seed: SeenBefore(split, plus_target=True),
+            _at(1, 3, 5, names=("HR@{n}", "MRR@{n}", "NDCG@{n}")),
+        ),
+        Protocol(
+            "seqmf-strict",
+            "as seqmf, but a new app is a miss: candidates are what was seen before",
+            lambda log, seed: calendar_days(clean(log)),
+            lambda split, seed: SeenBefore(split),
+            _at(1, 3, 5, names=("HR@{n}", "MRR@{n}", "NDCG@{n}")),
+        ),
+        Protocol(
+            "dplcf",
+            "each person's last item among 99 sampled ones (Gao et al. 2020)",
+            lambda log, seed: leave_last_out(log),
+            lambda split, seed: Sampled(split, 99, seed),
+            _at(5, 10),
+        ),
+        Protocol(
+            "fedseqrec",
+            "the last item of each person's month among 99 sampled ones (Li et al. 2022)",
+            lambda log, seed: month_sessions(log),
+            lambda split, seed: Sampled(split, 99, seed),
+            ("AUC", "MRR", "NDCG@5", "NDCG@10"),
+            by="session",
+        ),
+        Protocol(
+            "fpl",
+            "lists of 10 for people with 20 items or more, newest fifth asked (Anelli et al. 2021)",
+            lambda log, seed: temporal_ratio(at_least(merge_repeats(log), 20)),
+            lambda split, seed: Everything(),
+            ("P@10", "R@10", "F1@10", "IC@10", "G@10"),
+            lists=10,
+        ),
+        Protocol(
+            "privrec",
+            "people never trained on: half of their events adapts, liked items of the rest are asked (Wang et al. 2021)",
+            lambda log, seed: held_out_people(log, seed=seed, positive=_positive),
+            lambda split, seed: Everything("log"),
+            _at(5, 10, 20, 30, names=("Hits@{n}", "NDCG@{n}")),
+        ),
+    )
+}
+
+
+def load_protocol(name: str) -> Protocol:
+    """A protocol by name.
+
+    >>> load_protocol("fpl").lists
+    10
+    """
+    if name not in PROTOCOLS:
+        raise PlanError(unknown("Tacit", name, PROTOCOLS, "protocol"))
+    return PROTOCOLS[name]

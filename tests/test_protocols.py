@@ -1,0 +1,148 @@
+"""Protocols, from log to numbers, on worlds whose answers are known."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tacit.catalog import Catalog
+from tacit.errors import PlanError
+from tacit.lab.candidates import Everything
+from tacit.lab.data import Population
+from tacit.lab.evaluate import newcomers, ranks, top_lists
+from tacit.lab.protocol import PROTOCOLS, load_protocol
+from tacit.lab.shelf import load_plan
+from tacit.lab.simulate import simulate
+from tacit.lab.split import LeakWarning, Split, held_out_people, leave_last_out, temporal_ratio
+from tacit.lab.synthetic import tastes
+from test_splits import DAY, random_log
+from toys import close
+
+every = pytest.mark.parametrize("name", sorted(PROTOCOLS))
+
+
+def big_log():
+    """Enough people, items and days for every protocol."""
+    rng = np.random.default_rng(0)
+    people, items = 40, 300
+    lengths = rng.integers(25, 60, people)
+    pieces = [np.sort(rng.choice(60, n)) + rng.uniform(0, 0.01, n).cumsum() / n for n in lengths]
+    pieces[0][[0, -1]] = 0.0, 60.0
+    liked = [rng.choice(items, 30, replace=False) for _ in range(people)]
+    chosen = np.concatenate([rng.choice(mine, n) for mine, n in zip(liked, lengths)])
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    times = np.concatenate([np.sort(piece) for piece in pieces]) * DAY
+    return Population(Catalog(items), offsets, chosen.astype(np.int32), times)
+
+
+def answers(name, plan, log, seed=0):
+    protocol = load_protocol(name)
+    split = protocol.split(log, seed)
+    return protocol.ask(simulate(load_plan(plan), split.train, quiet=True), split, seed)
+
+
+@every
+@pytest.mark.filterwarnings("ignore::tacit.lab.split.LeakWarning")
+def test_every_protocol_asks_every_plan_kind(name):
+    log = big_log()
+    found = {plan: answers(name, plan, log) for plan in ("random", "popularity", "mfu")}
+    for made in found.values():
+        assert set(made.metrics) == set(PROTOCOLS[name].metrics)
+        assert all(np.isfinite(value) for value in made.metrics.values())
+        for metric, values in made.values.items():
+            assert values.shape == made.units.shape
+            low, high = made.interval(metric).low, made.interval(metric).high
+            assert low <= made.metrics[metric] + 1e-9
+            assert made.metrics[metric] <= high + 1e-9
+    assert ("sampled" in found["random"].candidates) == (name in ("dplcf", "fedseqrec"))
+    again = answers(name, "random", log)
+    assert again.metrics == found["random"].metrics, "same seed, same answers"
+
+
+def test_a_constant_scorer_scores_like_random():
+    """MRU with no session says 0 for everything: HR@10 is 10 in the number of candidates."""
+    log = tastes(600, 60, events=12)
+    split = leave_last_out(log)
+    run = simulate(load_plan("mru"), split.train, quiet=True)
+    blank = Split(log, split.train, type(split.test)(*(_blank(f, v) for f, v in vars(split.test).items())))
+    found = ranks(run, blank, Everything())
+    free = 60 - split.train.lengths
+    expected = float(np.mean(10 / free))
+    # a mean of 600 coins: sd ≤ .02; 4 sd
+    assert np.mean(found <= 10) == pytest.approx(expected, abs=0.08)
+    _, lists = top_lists(run, blank)
+    counts = np.bincount(lists[lists >= 0], minlength=60)
+    assert counts.min() > 0, "no item is always last"
+
+
+def _blank(name, value):
+    return np.full_like(value, -1) if name == "recent" else value
+
+
+def test_full_ranking_by_hand():
+    log = tastes(50, 30, events=8)
+    split = leave_last_out(log)
+    run = simulate(load_plan("popularity"), split.train, quiet=True)
+    counts = np.bincount(split.train.items, minlength=30)
+    found = ranks(run, split)
+    for u, target, got in zip(split.test.device, split.test.target, found):
+        mine = split.train.items[split.train.offsets[u] : split.train.offsets[u + 1]]
+        free = np.setdiff1d(np.arange(30), mine)
+        better, equal = (counts[free] > counts[target]).sum(), (counts[free] == counts[target]).sum()
+        assert 1 + better <= got <= better + equal
+
+
+def test_lists_by_hand():
+    log = tastes(50, 30, events=8)
+    split = temporal_ratio(log)
+    run = simulate(load_plan("popularity"), split.train, quiet=True)
+    counts = np.bincount(split.train.items, minlength=30)
+    devices, lists = top_lists(run, split, 5, among=np.unique(split.train.items))
+    for u, row in zip(devices, lists):
+        mine = split.train.items[split.train.offsets[u] : split.train.offsets[u + 1]]
+        assert not np.isin(row, mine).any()
+        free = np.setdiff1d(np.unique(split.train.items), mine)
+        assert sorted(counts[row[row >= 0]])[::-1] == sorted(counts[free])[::-1][:5]
+
+
+def test_people_never_met_are_answered_by_adapting():
+    """A newcomer's vector solves the same system as if they had been trained on; nothing is kept of them."""
+    split = held_out_people(tastes(120, 40, events=15), seed=1)
+    run = simulate(load_plan("fcf").with_setting("rounds", 20), split.train, quiet=True)
+    before = run.buckets[0].home.local["0"]["vector"].copy()
+    found = ranks(run, split, Everything("log"))
+    chance = np.mean([(1 + 40 - n) / 2 for n in split.log.lengths[split.test.device]])
+    assert found.mean() < 0.9 * chance
+    close(before, run.buckets[0].home.local["0"]["vector"])
+    homes = newcomers(run, split.people)
+    assert sum(bucket.ids.size for bucket in homes) == len(split.people)
+
+
+def test_an_empty_newcomer_is_answered_too():
+    split = held_out_people(tastes(60, 30, events=8))
+    bare = Split(split.log, split.train, split.test, people=_empty(split.people))
+    run = simulate(load_plan("fcf").with_setting("rounds", 2), split.train, quiet=True)
+    assert (ranks(run, bare) >= 1).all()
+
+
+def _empty(people):
+    return Population(people.catalog, np.zeros(len(people) + 1, np.int64), np.zeros(0, np.int32))
+
+
+def test_a_leaking_protocol_says_so():
+    with pytest.warns(LeakWarning):
+        split = load_protocol("fedseqrec").split(random_log(10, days=200, n_items=200))
+    assert any("leak" in note for note in split.notes)
+
+
+def test_a_wrong_name_gets_the_nearest():
+    with pytest.raises(PlanError, match="did you mean 'fpl'"):
+        load_protocol("fpll")
+
+
+def test_evaluation_does_not_depend_on_chunks(monkeypatch):
+    split = leave_last_out(tastes(70, 40, events=10))
+    run = simulate(load_plan("fcf").with_setting("rounds", 3), split.train, quiet=True)
+    whole = ranks(run, split)
+    monkeypatch.setattr("tacit.lab.evaluate.CHUNK_SCORES", 40 * 8)
+    np.testing.assert_array_equal(whole, ranks(run, split))
+    assert jnp.isfinite(run.params["items"]).all()
