@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.errors import DataError, PlanError
+from tacit.errors import DataError, PlanError, unknown
 from tacit.metrics.names import Metric, f1, parse
 
 _PER_LIST = ("HR", "MRR", "NDCG", "P", "R")
