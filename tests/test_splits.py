@@ -15,6 +15,7 @@ from tacit.lab.split import (
     LeakWarning,
     calendar_days,
     cold_start,
+    cycle,
     held_out_people,
     leave_last_out,
     month_sessions,
@@ -172,6 +173,16 @@ def test_days_cycles_and_who_is_active():
     assert balanced.sum() >= calendar.sum()
 
 
+def test_a_cycle_is_answered_from_the_cycles_before():
+    world = random_log(20, seed=4, days=60)
+    cycles = cycles_of(world, 4)
+    split = cycle(world, cycles, 2, gap=3 * DAY)
+    assert (cycles[split.test.event] == 2).all()
+    assert split.train.items.size == (cycles < 2).sum()
+    with pytest.raises(DataError, match="cycle asks in 1 to 3, got 0"):
+        cycle(world, cycles, 0)
+
+
 def test_cleaning_drops_a_relaunch_within_three_seconds():
     second = 1 / DAY
     world = log([(1, 5), (1 + 2 * second, 5), (1 + 4 * second, 5), (1 + 5 * second, 6), (1 + 6 * second, 5)])
@@ -197,7 +208,7 @@ def test_times_are_asked_for_in_a_sentence():
     world = log([(1, 0), (2, 1)])
     bare = Population(world.catalog, world.offsets, world.items)
     for split in (calendar_days, month_sessions):
-        with pytest.raises(DataError, match="needs times; give the log a datetime column"):
+        with pytest.raises(DataError, match="needs times, and this log has none"):
             split(bare)
 
 

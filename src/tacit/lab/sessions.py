@@ -9,13 +9,6 @@ from tacit.lab.data import Population
 DAY = 86_400.0
 
 
-def times_of(population: Population, who: str) -> np.ndarray:
-    """The log's times, or a sentence for whoever needs them."""
-    if population.times is None:
-        raise DataError(f"{who} needs times; give the log a datetime column.")
-    return population.times
-
-
 def first_of_each(numbers: np.ndarray) -> np.ndarray:
     """True where a run of equal numbers begins."""
     return np.append(True, numbers[1:] != numbers[:-1])[: numbers.size]
@@ -23,19 +16,19 @@ def first_of_each(numbers: np.ndarray) -> np.ndarray:
 
 def sessions_of(population: Population, gap: float = 900.0) -> np.ndarray:
     """A number for each event; a new session begins where a person paused for longer than `gap` seconds."""
-    times, person = times_of(population, "sessions_of"), owners(population)
+    times, person = population.require_times("sessions_of"), owners(population)
     pause = np.append(True, (np.diff(times) > gap) | (np.diff(person) != 0))[: times.size]
     return np.cumsum(pause) - 1
 
 
 def days_of(population: Population) -> np.ndarray:
     """The calendar day of each event (UTC), as a number."""
-    return np.floor(times_of(population, "days_of") / DAY).astype(np.int64)
+    return np.floor(population.require_times("days_of") / DAY).astype(np.int64)
 
 
 def clean(population: Population, seconds: float = 3.0) -> Population:
     """Drop an event of the same item as the one before, less than so many seconds after it."""
-    times, person = times_of(population, "clean"), owners(population)
+    times, person = population.require_times("clean"), owners(population)
     again = (np.diff(population.items) == 0) & (np.diff(person) == 0) & (np.diff(times) < seconds)
     return take(population, ~np.append(False, again)[: times.size])
 

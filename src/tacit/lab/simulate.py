@@ -146,6 +146,7 @@ class _Diary:
     def enter(self, rounds: Rounds) -> int:
         """Begin a stage, or find it begun: its first round that is still to play."""
         self.rounds, self.clock = rounds, time.perf_counter()
+        self.busy, self.woken = 0.0, 0
         self.start = sum(stage.rounds for stage in self.federation.plan.stages[: rounds.job.stage])
         end = self.start + rounds.stage.rounds
         if self.start < self.restored <= end:
@@ -202,7 +203,8 @@ class _Diary:
             self.rows.extend(made)
             if self.folder is not None:
                 self.folder.append(made)
-            self.bar.show(self.start + last, asked[-1] / max(seconds, 1e-9), self.metric, self.rounds.spent(last))
+            self.busy, self.woken = self.busy + seconds * len(asked), self.woken + sum(asked)
+            self.bar.show(self.start + last, self.woken / max(self.busy, 1e-9), self.metric, self.rounds.spent(last))
 
     def _row(self, round: int, asked: int, reports: int, rows: int, seconds: float) -> dict[str, Any]:
         schema = self.rounds.schema

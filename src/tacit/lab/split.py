@@ -9,7 +9,7 @@ import numpy as np
 from tacit.errors import DataError
 from tacit.lab.cut import owners, pick, take
 from tacit.lab.data import Population
-from tacit.lab.sessions import days_of, first_of_each, sessions_of, times_of
+from tacit.lab.sessions import days_of, first_of_each, sessions_of
 
 RECENT = 10  # events of the current session a case shows
 
@@ -133,6 +133,16 @@ def calendar_days(
     return _checked(Split(population, train, tests, valids, notes=notes))
 
 
+def cycle(population: Population, cycles: np.ndarray, now: int, *, gap: float = 900.0, recent: int = RECENT) -> Split:
+    """What was learned before cycle `now` answers for cycle `now`; `cycles` as `cycles_of` cut them."""
+    testing = cycles == now
+    if now < 1 or not testing.any():
+        raise DataError(f"cycle asks in 1 to {cycles.max()}, got {now}.")
+    cases = next_in_session(population, sessions_of(population, gap), testing, recent)
+    train = take(population, cycles < now)
+    return _checked(Split(population, train, cases, notes=_newcomers(train, cases)))
+
+
 def held_out_people(
     population: Population,
     share: float = 0.2,
@@ -193,7 +203,7 @@ def month_sessions(population: Population, *, only_last: bool = False, recent: i
     Asking in every month trains on months that come after the question, and the split says so; `only_last` asks only in
     a person's last month.
     """
-    times = times_of(population, "month_sessions")
+    times = population.require_times("month_sessions")
     months = times.astype("datetime64[s]").astype("datetime64[M]").astype(np.int64)
     session = _number(owners(population), months)
     size = np.bincount(session)[session]

@@ -6,20 +6,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit.lab.evaluate import leave_last_out_metrics
+from tacit.lab.data import Population
+from tacit.lab.protocol import Answers, load_protocol
 from tacit.lab.run import Run
 from tacit.lab.simulate import simulate
-from tacit.lab.split import leave_last_out
-from tacit.lab.synthetic import tastes
+from tacit.lab.statistics import Interval
 from tacit.plans import Plan
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A run and how long it took."""
+    """A run, what it answered, and how long it took."""
 
     run: Run
+    answers: Answers
     seconds: float
+
+    @property
+    def intervals(self) -> dict[str, Interval]:
+        """A 95 % bootstrap interval for every metric that each unit has a value of."""
+        return {name: self.answers.interval(name) for name in self.answers.values}
 
     @property
     def epsilon(self) -> str:
@@ -51,7 +57,11 @@ class Trial:
         return {
             "plan": run.plan.to_dict(),
             "digest": run.plan.digest,
+            "protocol": self.answers.protocol,
+            "candidates": self.answers.candidates,
+            "notes": [*run.population.notes, *self.answers.notes],
             "metrics": run.metrics,
+            "intervals": {name: [i.low, i.high] for name, i in self.intervals.items()},
             "claims": [[claim.to_dict() for claim in stage] for stage in run.claims],
             "bytes_up_per_device": run.bytes_up_per_device,
             "bytes_down_per_device": run.bytes_down_per_device,
@@ -64,17 +74,24 @@ class Trial:
 
 def trial(
     plan: Plan,
-    devices: int,
-    items: int,
-    seed: int,
+    log: Population,
+    protocol: str = "full",
     *,
+    seed: int = 0,
     out: Path | None = None,
     resume: bool = False,
     debug: bool = False,
     quiet: bool | None = None,
 ) -> Trial:
-    """Run a plan on the built-in log, leaving everybody's last item out as the question."""
-    split = leave_last_out(tastes(devices, items, seed=seed))
+    """Split a log as a protocol says, run a plan on it, and ask."""
+    way = load_protocol(protocol)
+    split = way.split(log, seed)
+    answers: list[Answers] = []
+
+    def ask(run: Run) -> dict[str, float]:
+        answers.append(way.ask(run, split, seed))
+        return answers[-1].metrics
+
     began = time.perf_counter()
     run = simulate(
         plan,
@@ -83,7 +100,7 @@ def trial(
         out=out,
         resume=resume,
         executor="debug" if debug else "fast",
-        evaluate=lambda run: leave_last_out_metrics(run, split),
+        evaluate=ask,
         quiet=quiet,
     )
-    return Trial(run, time.perf_counter() - began)
+    return Trial(run, answers[-1], time.perf_counter() - began)
