@@ -10,6 +10,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from tacit.errors import TacitError as TacitError
+    from tacit.lab.data.datasets import dataset as dataset
+    from tacit.lab.data.interactions import interactions as interactions
     from tacit.lab.run import Run as Run
     from tacit.lab.shelf import load_plan as plan
     from tacit.lab.simulate import simulate as simulate
@@ -22,12 +24,14 @@ _HOME = {
     "Run": "tacit.lab.run:Run",
     "Stage": "tacit.plans:Stage",
     "TacitError": "tacit.errors:TacitError",
+    "dataset": "tacit.lab.data.datasets:dataset",
+    "interactions": "tacit.lab.data.interactions:interactions",
     "plan": "tacit.lab.shelf:load_plan",
     "price": "tacit.privacy.price:price",
     "simulate": "tacit.lab.simulate:simulate",
 }
 
-__all__ = ["Plan", "Run", "Stage", "TacitError", "plan", "price", "simulate"]
+__all__ = ["Plan", "Run", "Stage", "TacitError", "dataset", "interactions", "plan", "price", "simulate"]
 
 
 def __getattr__(name: str) -> Any:

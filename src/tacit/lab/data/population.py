@@ -28,6 +28,7 @@ class Population:
     users: Sequence[Any] | None = None  # what the log called each device
     item_names: Sequence[Any] | None = None  # what the log called each item
     silo_names: Sequence[Any] | None = None  # what the log called each organisation
+    notes: tuple[str, ...] = ()  # what loading dropped, merged or guessed
 
     def __post_init__(self):
         if self.offsets.size < 2:
@@ -58,6 +59,15 @@ class Population:
     def _clock(self) -> np.ndarray | None:
         """Seconds since the log began: small enough for float32."""
         return None if self.times is None else self.times - self.times.min(initial=np.inf)
+
+    def require_times(self, who: str) -> np.ndarray:
+        """The times; a method, split or figure that needs them says who it is."""
+        if self.times is None:
+            raise DataError(
+                f"{who} needs times, and this log has none; name their column with interactions(..., time=...), "
+                "or choose one that needs only the order."
+            )
+        return self.times
 
     def name(self, device: int) -> str:
         """What the log called this device."""

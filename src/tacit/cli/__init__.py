@@ -6,12 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
+from tacit.cli.data import app as data_commands
+
 app = typer.Typer(
     help="Recommendations learned from what users never have to tell anyone.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(data_commands, name="data")
 BASELINES = ("random", "popularity", "mru", "mfu", "sr-od", "sr", "itemknn")
 
 
@@ -39,26 +42,35 @@ def _fail(sentence: str, code: int) -> None:
     sys.exit(code)
 
 
+Data = Annotated[str, typer.Option(help="A name from `tacit data list`, or a CSV or Parquet file.")]
+Devices = Annotated[int, typer.Option(min=1, help="People, where the data is a synthetic world.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same run.")]
+
+
 @app.command()
 def run(
     plan: Annotated[str, typer.Argument(help="A built-in plan, or a TOML file.")],
-    devices: Annotated[int, typer.Option(min=1, help="People in the built-in synthetic log.")] = 1000,
-    items: Annotated[int, typer.Option(min=20, help="Items in it.")] = 200,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same run.")] = 0,
+    data: Data = "tastes",
+    devices: Devices = 1000,
+    protocol: Annotated[str, typer.Option(help="How to ask; `tacit protocols` lists the ways.")] = "full",
+    seed: Seed = 0,
     setting: Annotated[list[str] | None, typer.Option("--set", help="hyper.dim=64 and so on; may be repeated.")] = None,
     out: Annotated[Path | None, typer.Option(help="A folder for the run.")] = None,
     resume: Annotated[bool, typer.Option(help="Go on where the folder ends.")] = False,
     debug: Annotated[bool, typer.Option(help="One device at a time; raises and names the device.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
-    """Run a plan on the built-in synthetic log and ask for everybody's next item."""
+    """Run a plan on a log and ask for what people did next."""
+    from tacit.lab.data.datasets import open_log
     from tacit.lab.shelf import load_plan
     from tacit.lab.trial import trial
 
     if resume and out is None:
         raise typer.BadParameter("--resume needs --out, the folder to go on in.")
     chosen = _with_settings(load_plan(plan), setting or [])
-    result = trial(chosen, devices, items, seed, out=out, resume=resume, debug=debug, quiet=as_json or None)
+    log = open_log(data, devices, seed)
+    quiet = True if as_json else None
+    result = trial(chosen, log, protocol, seed=seed, out=out, resume=resume, debug=debug, quiet=quiet)
     if as_json:
         _print_json(result.to_dict())
     else:
@@ -66,19 +78,25 @@ def run(
 
 
 @app.command()
-def demo(
-    devices: Annotated[int, typer.Option(min=1, help="People in the built-in synthetic log.")] = 1000,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same table.")] = 0,
-) -> None:
+def demo(devices: Devices = 1000, seed: Seed = 0) -> None:
     """Train federated collaborative filtering against the baselines, and print a table."""
+    from tacit.lab.data.datasets import open_log
     from tacit.lab.shelf import load_plan
     from tacit.lab.trial import trial
 
+    log = open_log("tastes", devices, seed)
     print(f"A synthetic log of {devices} people and 200 items; each person's last item is the question.\n")
-    _print_table([trial(load_plan(name), devices, 200, seed) for name in (*BASELINES, "fcf")])
-    print(
-        "\nNext: `tacit plan` lists the plans, `tacit run fcf --set hyper.dim=8` changes one, docs/rooms.md shows the house."
-    )
+    _print_table([trial(load_plan(name), log, seed=seed) for name in (*BASELINES, "fcf")])
+    print("\nNext: `tacit plan` lists the plans, `tacit data list` the data, `tacit protocols` the ways to ask.")
+
+
+@app.command()
+def protocols() -> None:
+    """The ways to ask."""
+    from tacit.lab.protocol import PROTOCOLS
+
+    for protocol in PROTOCOLS.values():
+        print(f"{protocol.name:<14} {protocol.about}\n{'':<14} {', '.join(protocol.metrics)}")
 
 
 @app.command(name="plan")
@@ -148,5 +166,10 @@ def _print_table(results: list) -> None:
         numbers = [f"{value:.3f}" for value in result.run.metrics.values()]
         table.add_row(result.run.plan.name, *numbers, result.sent, result.epsilon, f"{result.seconds:.1f}")
     Console().print(table)
+    print(f"{results[0].answers.protocol}: among {results[0].answers.candidates}")
+    for note in dict.fromkeys(
+        note for result in results for note in (*result.run.population.notes, *result.answers.notes)
+    ):
+        print(f"note: {note}")
     for line in sorted({line for result in results for line in result.terms}):
         print(line)

@@ -1,0 +1,109 @@
+"""The face of the data: `tacit data list`, `get` and `describe`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Public logs: which there are, getting them, and what they look like.", no_args_is_help=True)
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON on standard output.")]
+
+
+@app.command(name="list")
+def list_datasets(as_json: AsJson = False) -> None:
+    """The datasets there are: what, size, terms, and whether each is present."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from tacit.lab.data.datasets import about_dataset, dataset_names
+    from tacit.lab.data.readers.places import data_folder
+
+    entries = [about_dataset(name) for name in dataset_names()]
+    if as_json:
+        fields = ("name", "about", "size", "terms", "cite", "page", "present")
+        _print_json([{name: getattr(entry, name) for name in fields} for entry in entries])
+        return
+    table = Table("name", "what", "download", "terms", "present")
+    for entry in entries:
+        table.add_row(entry.name, entry.about, _size(entry), entry.terms, "yes" if entry.present else "no")
+    Console(highlight=False).print(table)
+    print(f"The data folder is {data_folder()}; TACIT_DATA names another.")
+
+
+@app.command()
+def get(name: Annotated[str, typer.Argument(help="A name from `tacit data list`.")]) -> None:
+    """Download a dataset from its owner; an interrupted download goes on where it stopped."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from tacit.lab.data.datasets import about_dataset
+    from tacit.lab.data.download import get as download
+
+    entry = about_dataset(name)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=_stderr(), disable=not _stderr().is_terminal) as progress:
+        task = progress.add_task(name, total=entry.size)
+        place = download(name, progress=lambda done, total: progress.update(task, completed=done, total=total))
+    if any(source.sha256 is None for source in entry.sources):
+        print("No checksum known: what came could not be checked against one.")
+    print(f"{name} is in {place}. Terms: {entry.terms}. Cite: {entry.cite}.")
+
+
+@app.command()
+def describe(
+    name: Annotated[str | None, typer.Argument(help="A name from `tacit data list`, or a CSV or Parquet file.")] = None,
+    papers: Annotated[bool, typer.Option("--papers", help="What five papers print, beside what is here.")] = False,
+    user: Annotated[str, typer.Option(help="The column of users, for a file.")] = "user_id",
+    item: Annotated[str, typer.Option(help="The column of items, for a file.")] = "item_id",
+    time: Annotated[str, typer.Option(help="The column of times, for a file.")] = "datetime",
+    weight: Annotated[str, typer.Option(help="The column of weights, for a file.")] = "weight",
+    as_json: AsJson = False,
+) -> None:
+    """Counts, density, lengths of histories, events over time and the long tail of a log."""
+    if papers:
+        _describe_papers(as_json)
+        return
+    if name is None:
+        raise typer.BadParameter("describe needs a dataset or a file, or --papers.")
+    from tacit.lab.data.datasets import dataset, dataset_names
+    from tacit.lab.data.describe import describe as statistics
+    from tacit.lab.data.describe import print_statistics
+    from tacit.lab.data.interactions import interactions
+
+    if name not in dataset_names() and Path(name).is_file():
+        found = statistics(interactions(name, user=user, item=item, time=time, weight=weight))
+    else:
+        found = statistics(dataset(name))
+    if as_json:
+        _print_json({"name": name, **found.to_dict()})
+    else:
+        print_statistics(name, found)
+
+
+def _describe_papers(as_json: bool) -> None:
+    from tacit.lab.data.paper_datasets import compare, print_comparison
+
+    compared = compare()
+    if as_json:
+        _print_json([one.to_dict() for one in compared])
+    else:
+        print_comparison(compared)
+
+
+def _size(entry) -> str:
+    if entry.built_in:
+        return "none needed"
+    if not entry.sources:
+        return "by hand"
+    return "unknown" if entry.size is None else f"{entry.size / 1e6:,.1f} MB"
+
+
+def _stderr():
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def _print_json(value) -> None:
+    import json
+
+    print(json.dumps(value, indent=2, ensure_ascii=False))

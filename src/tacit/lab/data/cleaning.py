@@ -1,0 +1,98 @@
+"""Cleaning: put a log's events in order, merge what is repeated, leave out who has too few; each step is counted."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit.errors import DataError
+
+
+@dataclass(frozen=True)
+class Events:
+    """The log while it is being cleaned: one entry per event in every column."""
+
+    user: np.ndarray
+    item: np.ndarray
+    time: np.ndarray | None
+    label: np.ndarray | None
+    silo: np.ndarray | None
+    context: np.ndarray | None
+
+    def __len__(self) -> int:
+        return self.user.size
+
+    def take(self, rows: np.ndarray) -> "Events":
+        """Some rows, or the rows in another order."""
+        columns = (self.user, self.item, self.time, self.label, self.silo, self.context)
+        return Events(*(None if column is None else column[rows] for column in columns))  # pyright: ignore
+
+
+def in_order(log: Events) -> Events:
+    """By device, then time; events of the same second stay in the order of the rows."""
+    order = np.argsort(log.user, kind="stable") if log.time is None else np.lexsort((log.time, log.user))
+    return log if np.array_equal(order, np.arange(order.size)) else log.take(order)
+
+
+def merge(log: Events, policy: str, notes: list[str]) -> Events:
+    """One event for each device and item, or every event; the log stands in order of device and time."""
+    if policy == "latest":
+        keep = _last_of_pair(log)
+    elif policy == "first":
+        keep = _last_of_pair(log.take(np.arange(len(log))[::-1]))[::-1]
+    else:
+        _count_repeats(log, policy, notes)
+        return log
+    if len(log) - keep.sum():
+        notes.append(f"{len(log) - keep.sum():,} repeated events of a user and an item merged into the {policy} one.")
+    return log.take(keep)
+
+
+def _last_of_pair(log: Events) -> np.ndarray:
+    """Whether an event is the last row of its device and item."""
+    order = np.lexsort((log.item, log.user))  # stable: rows of a pair stay in their order
+    user, item = log.user[order], log.item[order]
+    last = np.ones(order.size, bool)
+    last[:-1] = (user[1:] != user[:-1]) | (item[1:] != item[:-1])
+    keep = np.zeros(order.size, bool)
+    keep[order[last]] = True
+    return keep
+
+
+def _count_repeats(log: Events, policy: str, notes: list[str]) -> None:
+    """Rows that say again what another row said: same device, item and time."""
+    if log.time is None:
+        return
+    again = (log.user[1:] == log.user[:-1]) & (log.time[1:] == log.time[:-1])
+    # only rows that share user and time with a neighbour can repeat one: a small part of the log
+    some = np.flatnonzero(np.append(again, False) | np.append(False, again))
+    some = some[np.lexsort((log.item[some], log.time[some], log.user[some]))]
+    one, other = some[:-1], some[1:]
+    again = (log.user[one] == log.user[other]) & (log.item[one] == log.item[other])
+    again &= log.time[one] == log.time[other]
+    count = int(again.sum())
+    if count and policy == "error":
+        raise DataError(
+            f"duplicates='error': {count:,} rows repeat a user, an item and a time; choose duplicates='latest', "
+            "'first' or 'keep'."
+        )
+    if count:
+        notes.append(f"{count:,} rows repeat another row's user, item and time; kept.")
+
+
+def drop_few(log: Events, policy: str, least: int, notes: list[str]) -> Events:
+    """Users with fewer than `least` events: kept, dropped or refused."""
+    counts = np.bincount(log.user)
+    few = (counts < least) & (counts > 0)
+    if not few.any():
+        return log
+    said = f"{int(few.sum()):,} of {int((counts > 0).sum()):,} users have fewer than {least} events"
+    if policy == "error":
+        raise DataError(f"few='error': {said}; choose few='drop' or 'keep', or a smaller least.")
+    if policy == "keep":
+        notes.append(f"{said}; kept.")
+        return log
+    keep = ~few[log.user]
+    if not keep.any():
+        raise DataError(f"few='drop': {said}, so nobody is left; choose a smaller least.")
+    notes.append(f"{said}; dropped with their {int((~keep).sum()):,} events.")
+    return log.take(keep)

@@ -1,0 +1,178 @@
+"""Interactions: a table with one row per event becomes a Population, with every choice named and counted."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from tacit.catalog import Catalog, Field
+from tacit.errors import DataError
+from tacit.lab.data import Population
+from tacit.lab.data.cleaning import Events, drop_few, in_order, merge
+from tacit.lab.data.columns import Codes, encode_ids, seconds
+from tacit.lab.data.features import check_kinds, encode, side_by_side
+from tacit.lab.data.sides import describe_items, describe_people
+from tacit.lab.data.tables import Table
+
+# Other names the two optional columns are often given.
+OFTEN = {"datetime": "timestamp", "weight": "rating"}
+FEW = ("keep", "drop", "error")
+DUPLICATES = ("keep", "latest", "first", "error")
+
+
+def interactions(
+    frame: Any,
+    *,
+    user: str = "user_id",
+    item: str = "item_id",
+    time: str | None = "datetime",
+    weight: str | None = "weight",
+    silo: str | None = None,
+    context: Sequence[str] = (),
+    items: Any = None,
+    people: Any = None,
+    kinds: Mapping[str, str] | None = None,
+    few: Literal["keep", "drop", "error"] = "keep",
+    least: int = 2,
+    duplicates: Literal["keep", "latest", "first", "error"] = "keep",
+    time_format: str | None = None,
+) -> Population:
+    """A population from a log: pandas, polars or pyarrow, or the path of a CSV, TSV or Parquet file.
+
+    `user`, `item`, `time` and `weight` name the columns. `datetime` (or `timestamp`) and `weight` (or `rating`) may be
+    absent; any other name must be there. Times are dates, ISO text or epoch numbers; without a zone they are UTC.
+    `silo` names the column of the organisation that holds an event; a user of two organisations becomes two devices,
+    as neither organisation may see the other's half. `items` and `people` are tables about items and people, with the
+    same identifier column; `context` names further columns of the log. `kinds` says how to read a column:
+    categorical, multi ('a|b' or a list), numeric or words; what it does not say is inferred.
+    `duplicates`: "keep" every row; "latest" or "first" keeps one event for each user and item; "error" refuses a row
+    that stands twice. Then `few`: "drop" leaves out users with fewer than `least` events, "error" refuses them.
+    What was done stands in `Population.notes`. Numbers follow the sorted names, whatever the order of the rows.
+
+    >>> import polars as pl
+    >>> log = pl.DataFrame({"user_id": ["b", "a", "b"], "item_id": [7, 5, 5], "datetime": [20, 10, 10]})
+    >>> world = interactions(log)
+    >>> list(world.users), list(world.item_names), world.items.tolist()
+    (['a', 'b'], [5, 7], [0, 0, 1])
+    """
+    _choose("few", few, FEW)
+    _choose("duplicates", duplicates, DUPLICATES)
+    notes: list[str] = []
+    table = Table(frame, "the log", text=[name for name in (user, item, silo) if name])
+    ids = _ids(table, user, item, silo, text=isinstance(frame, str | Path))
+    fields, extra = _context(table, context, kinds or {})
+    when, label = _times(table, time, time_format, notes), _labels(table, weight, notes)
+    log = Events(ids.users.codes, ids.items.codes, when, label, ids.silos.codes if ids.silos else None, extra)
+    log, devices = _devices(log, ids.silos)
+    log = drop_few(merge(in_order(log), duplicates, notes), few, least, notes)
+    world = _attach(_population(log, devices, ids, fields), items, people, (user, item), kinds, [*context])
+    return replace(world, notes=(*notes, *world.notes))
+
+
+@dataclass(frozen=True)
+class _Ids:
+    users: Codes
+    items: Codes
+    silos: Codes | None
+
+
+def _ids(table: Table, user: str, item: str, silo: str | None, *, text: bool) -> _Ids:
+    def encoded(name: str, role: str) -> Codes:
+        return encode_ids(table.column(table.require(name, f"{role}s")), role, text=text)
+
+    ids = _Ids(encoded(user, "user"), encoded(item, "item"), encoded(silo, "silo") if silo else None)
+    if ids.users.codes.size == 0:
+        raise DataError(f"{table.called} must have at least one event, got an empty table.")
+    return ids
+
+
+def _choose(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise DataError(f"interactions: {name} must be one of {', '.join(known)}, got {value!r}.")
+
+
+def _optional(table: Table, name: str | None, role: str) -> str | None:
+    """The column's name, or None where an optional column is absent."""
+    if name is None or name in table:
+        return name
+    if name not in OFTEN:
+        return table.require(name, role)
+    return OFTEN[name] if OFTEN[name] in table else None
+
+
+def _times(table: Table, name: str | None, written: str | None, notes: list[str]) -> np.ndarray | None:
+    found = _optional(table, name, "times")
+    if found is None:
+        notes.append("No times: the order of the rows is the order of the events.")
+        return None
+    times, note = seconds(table.column(found), written)
+    notes.extend([note] if note else [])
+    return times
+
+
+def _labels(table: Table, name: str | None, notes: list[str]) -> np.ndarray | None:
+    found = _optional(table, name, "weights")
+    if found is None:
+        return None
+    column = table.column(found)
+    if not column.dtype.is_numeric() or column.null_count() or (column.dtype.is_float() and column.is_nan().any()):
+        raise DataError(
+            f"Column {found!r} must hold a number in every row as weight, got {column.dtype} with "
+            f"{column.null_count():,} missing; mend it, or pass weight=None to leave it out."
+        )
+    notes.extend([f"Weights are the column {found!r}."] if found != name else [])
+    return column.to_numpy().astype(np.float32)
+
+
+def _context(table: Table, names: Sequence[str], kinds: Mapping[str, str]) -> tuple[tuple[Field, ...], Any]:
+    found = [encode(table.column(table.require(name, "context")), name, kinds.get(name)) for name in names]
+    return side_by_side(found)
+
+
+def _devices(log: Events, silos: Codes | None) -> tuple[Events, np.ndarray]:
+    """Who is a device: each user, or each user in each silo. Rows of (user, silo)."""
+    if silos is None or log.silo is None:
+        found = np.flatnonzero(np.bincount(log.user))
+        return log, np.stack([found, np.zeros_like(found)], 1)
+    pair = log.user.astype(np.int64) * len(silos.names) + log.silo
+    found, device = np.unique(pair, return_inverse=True)
+    return replace(log, user=device.astype(np.int32)), np.stack(np.divmod(found, len(silos.names)), 1)
+
+
+def _population(log: Events, devices: np.ndarray, ids: _Ids, fields: tuple[Field, ...]) -> Population:
+    """Columns by device; devices and items that lost their last event are left out."""
+    counts = np.bincount(log.user)
+    who = np.flatnonzero(counts)
+    seen = np.flatnonzero(np.bincount(log.item, minlength=len(ids.items.names)))
+    number = np.zeros(len(ids.items.names), np.int32)
+    number[seen] = np.arange(seen.size, dtype=np.int32)
+    return Population(
+        Catalog(int(seen.size), event_fields=fields),
+        np.concatenate([[0], np.cumsum(counts[who])]).astype(np.int64),
+        number[log.item],
+        log.time,
+        log.label,
+        log.context,
+        silo=None if ids.silos is None else devices[who, 1].astype(np.int32),
+        users=ids.users.names[devices[who, 0]].tolist(),
+        item_names=ids.items.names[seen].tolist(),
+        silo_names=None if ids.silos is None else ids.silos.names.tolist(),
+    )
+
+
+def _attach(
+    world: Population, items: Any, people: Any, ids: tuple[str, str], kinds: Mapping[str, str] | None, known: list[str]
+) -> Population:
+    user, item = ids
+    about_items = None if items is None else Table(items, "the table of items", text=[item])
+    about_people = None if people is None else Table(people, "the table of people", text=[user])
+    for table in (about_items, about_people):
+        known.extend(table.names if table else ())
+    kinds = check_kinds(kinds, known)
+    if about_items is not None:
+        world = describe_items(world, about_items, item, kinds, text=isinstance(items, str | Path))
+    if about_people is not None:
+        world = describe_people(world, about_people, user, kinds, text=isinstance(people, str | Path))
+    return world
