@@ -22,7 +22,7 @@ def test_plan_lists_and_prints():
 
 
 def test_run_json_then_resume(tmp_path):
-    words = ["run", "popularity", "--devices", "60", "--items", "40", "--json", "--out", str(tmp_path / "r")]
+    words = ["run", "popularity", "--devices", "60", "--json", "--out", str(tmp_path / "r")]
     first = json.loads(tacit(*words).stdout)
     names = {
         "plan",
@@ -51,8 +51,6 @@ def test_run_a_file_with_a_setting(tmp_path):
         str(path),
         "--devices",
         "40",
-        "--items",
-        "30",
         "--set",
         "hyper.dim=4",
         "--set",
@@ -76,6 +74,9 @@ def test_run_a_file_with_a_setting(tmp_path):
         (["run", "fcf", "--sed", "3"], "--sed"),
         (["rnu"], "rnu"),
         (["run", "fcf", "--devices", "0"], "devices"),
+        (["run", "fcf", "--data", "movis"], "did you mean 'movies'?"),
+        (["run", "fcf", "--data", "no.csv"], "no.csv"),
+        (["run", "fcf", "--protocol", "ful"], "did you mean 'full'?"),
     ],
 )
 def test_a_mistake_gets_one_sentence_and_exit_code_2(words, sentence):
@@ -84,6 +85,21 @@ def test_a_mistake_gets_one_sentence_and_exit_code_2(words, sentence):
     assert sentence in result.stderr
     assert "Traceback" not in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_run_a_file_of_ones_own_by_another_protocol(tmp_path):
+    path = tmp_path / "log.csv"
+    rows = [f"u{u},i{(u * 7 + k * k) % 150},2024-0{1 + k % 3}-{1 + k:02d}" for u in range(30) for k in range(20)]
+    path.write_text("user_id,item_id,datetime\n" + "\n".join(rows) + "\n")
+    result = json.loads(tacit("run", "popularity", "--data", str(path), "--protocol", "dplcf", "--json").stdout)
+    assert result["candidates"] == "1 + 99 sampled items"
+    assert result["devices"] == 30
+    low, high = result["intervals"]["HR@10"]
+    assert low <= result["metrics"]["HR@10"] <= high
+
+
+def test_protocols_are_listed():
+    assert {"full", "fpl"} <= {line.split()[0] for line in tacit("protocols").stdout.splitlines()}
 
 
 def test_doctor():

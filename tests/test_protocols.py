@@ -146,3 +146,14 @@ def test_evaluation_does_not_depend_on_chunks(monkeypatch):
     monkeypatch.setattr("tacit.lab.evaluate.CHUNK_SCORES", 40 * 8)
     np.testing.assert_array_equal(whole, ranks(run, split))
     assert jnp.isfinite(run.params["items"]).all()
+
+
+def test_answering_a_devices_cases_together_changes_nothing(monkeypatch):
+    protocol = load_protocol("seqmf")
+    split = protocol.split(big_log(), 0)
+    run = simulate(load_plan("sr-od"), split.train, quiet=True)
+    offered = protocol.offer(split, 0)
+    together = ranks(run, split, offered)
+    monkeypatch.setattr("tacit.lab.evaluate._TOGETHER", 1)
+    np.testing.assert_array_equal(together, ranks(run, split, offered))
+    assert np.unique(split.test.device, return_counts=True)[1].max() > 1

@@ -48,6 +48,12 @@ def dense(leaf: jax.Array | Rows, rows: int | None = None) -> jax.Array:
     return table.at[leaf.index].add(leaf.value, mode="drop")
 
 
+def lookup(rows: Rows, index: jax.Array) -> jax.Array:
+    """The values at some rows of the table, 0 where it has none; cheaper than the dense table for a few."""
+    place = jnp.minimum(jnp.searchsorted(rows.index, index), rows.index.shape[0] - 1)
+    return jnp.where(rows.index[place] == index, rows.value[place], 0)
+
+
 def dense_like(update: dict, params: dict) -> dict:
     """Every Rows of an update as the dense table it stands for, shaped like `params`."""
     return jax.tree.map(lambda leaf, like: dense(leaf, like.shape[0]), update, params, is_leaf=is_rows)

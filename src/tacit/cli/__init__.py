@@ -158,18 +158,31 @@ def _print_json(value: Any) -> None:
 
 
 def _print_table(results: list) -> None:
+    """One row a plan; or, where there is one plan or there are many metrics, one column a plan."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("plan", *results[0].run.metrics, "sent/device", "ε per run", "seconds")
-    for result in results:
-        numbers = [f"{value:.3f}" for value in result.run.metrics.values()]
-        table.add_row(result.run.plan.name, *numbers, result.sent, result.epsilon, f"{result.seconds:.1f}")
+    facts = [_facts(result, intervals=len(results) == 1) for result in results]
+    if len(results) == 1 or len(facts[0]) > 8:
+        table = Table("", *(result.run.plan.name for result in results))
+        for name in facts[0]:
+            table.add_row(name, *(fact[name] for fact in facts))
+    else:
+        table = Table("plan", *facts[0])
+        for result, fact in zip(results, facts):
+            table.add_row(result.run.plan.name, *fact.values())
     Console().print(table)
     print(f"{results[0].answers.protocol}: among {results[0].answers.candidates}")
-    for note in dict.fromkeys(
-        note for result in results for note in (*result.run.population.notes, *result.answers.notes)
-    ):
+    for note in dict.fromkeys(note for result in results for note in result.notes):
         print(f"note: {note}")
     for line in sorted({line for result in results for line in result.terms}):
         print(line)
+
+
+def _facts(result: Any, intervals: bool) -> dict[str, str]:
+    """What a table says of a trial; a metric may show its interval where every person has a value of it."""
+    found = result.intervals if intervals else {}
+    spread = {name: f" ± {(one.high - one.low) / 2:.3f}" for name, one in found.items()}
+    metrics = {name: f"{value:.3f}{spread.get(name, '')}" for name, value in result.answers.metrics.items()}
+    cost = {"sent/device": result.sent, "ε per run": result.epsilon, "seconds": f"{result.seconds:.1f}"}
+    return {**metrics, **cost}

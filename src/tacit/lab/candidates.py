@@ -17,6 +17,10 @@ class Candidates(ABC):
     label: str
     sampled: bool = False
 
+    def width(self, items: int) -> int:
+        """About how many candidates a case has."""
+        return items
+
     @abstractmethod
     def rows(self, cases: np.ndarray) -> np.ndarray | None:
         """int32[c, w] for some cases: the target first, -1 is padding; None stands for every item."""

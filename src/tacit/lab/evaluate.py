@@ -21,6 +21,8 @@ from tacit.lab.split import RECENT, Split, latest
 from tacit.metrics import rank, summary
 
 CHUNK_SCORES = 1 << 21  # scores held at a time
+CHUNK_HELD = 1 << 24  # numbers of homes and histories held at a time
+_TOGETHER = 64  # cases of one device answered together
 _NEWCOMERS = 3  # what a key is for, beside those of a run
 
 
@@ -30,8 +32,9 @@ def ranks(run: Run, split: Split, candidates: Candidates | None = None, *, seed:
     key = jax.random.key(seed, impl=KEYS)
     found = np.zeros(len(split.test), np.int64)
     for bucket, some in _groups(run, split, split.test.device):
-        for part, padded in _chunks(some, run.population.catalog.n_items):
-            found[part] = _ranks_of(run, bucket, split, candidates, key, padded)[: part.size]
+        blocks = _by_device(some, split.test.device[some])
+        for part in _chunks(blocks, bucket, candidates.width(run.population.catalog.n_items)):
+            found[part] = _ranks_of(run, bucket, split, candidates, key, part)
     return found
 
 
@@ -48,13 +51,14 @@ def top_lists(
     items = np.random.default_rng(seed).permutation(run.population.catalog.n_items).astype(np.int32)
     barred = np.zeros(items.size, bool) if among is None else ~np.isin(items, among)
     for bucket, some in _groups(run, split, devices):
-        for part, padded in _chunks(some, run.population.catalog.n_items):
-            who = devices[padded]
-            place, recent = np.searchsorted(bucket.ids, who), latest(split.asked, who, RECENT)
+        for part in _chunks(some[:, None], bucket, items.size):
+            part = part[:, 0]
+            who = devices[part]
+            place, recent = np.searchsorted(bucket.ids, who), latest(split.asked, who, RECENT)[:, None]
             mask = _mask(split.asked, who, np.argsort(items)) | barred
             told = (run.params, bucket.home, bucket.own, place, who, recent, items, mask)
-            made = _lists(run.method, run.stage, n, key, *told)
-            lists[part, : made.shape[1]] = np.asarray(made)[: part.size]
+            made = np.asarray(_lists(run.method, run.stage, n, key, *told))
+            lists[part, : made.shape[1]] = made
     return devices, lists
 
 
@@ -77,11 +81,32 @@ def _groups(run: Run, split: Split, devices: np.ndarray) -> list[tuple[Bucket, n
     return [(bucket, some) for bucket, some in groups if some.size]
 
 
-def _chunks(some: np.ndarray, items: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Parts of bounded size, and each padded to one length, so that one program serves them all."""
-    size = min(max(1, CHUNK_SCORES // items), power(some.size))
-    parts = [some[start : start + size] for start in range(0, some.size, size)]
-    return [(part, np.pad(part, (0, size - part.size), mode="edge")) for part in parts]
+def _by_device(cases: np.ndarray, device: np.ndarray) -> np.ndarray:
+    """Cases in rows of one device each, int64[rows, together]: a device adapts once for all cases of its row.
+
+    A short row repeats its last case: it is answered twice, the same.
+    """
+    order = np.argsort(device, kind="stable")
+    cases, device = cases[order], device[order]
+    counts = np.unique(device, return_counts=True)[1]
+    together = min(_TOGETHER, power(int(np.median(counts))))
+    place = np.arange(cases.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    row = np.cumsum(place % together == 0) - 1
+    blocks = np.zeros((row[-1] + 1, together), np.int64)
+    filled = np.bincount(row)
+    start = np.cumsum(filled) - filled
+    at = np.minimum(np.arange(together), filled[:, None] - 1) + start[:, None]
+    blocks[:] = cases[at]
+    return blocks
+
+
+def _chunks(blocks: np.ndarray, bucket: Bucket, width: int) -> list[np.ndarray]:
+    """Rows of bounded size, each chunk padded to one length by repeating its last row: one program serves them all."""
+    held = sum(leaf[0].size for leaf in jax.tree.leaves((bucket.home, bucket.own)))
+    most = min(CHUNK_SCORES // (width * blocks.shape[1]), CHUNK_HELD // held)
+    size = min(max(1, most), power(blocks.shape[0]))
+    parts = [blocks[start : start + size] for start in range(0, blocks.shape[0], size)]
+    return [np.pad(part, ((0, size - part.shape[0]), (0, 0)), mode="edge") for part in parts]
 
 
 def _mask(population: Population | None, devices: np.ndarray, place: np.ndarray) -> np.ndarray:
@@ -99,30 +124,47 @@ def _mask(population: Population | None, devices: np.ndarray, place: np.ndarray)
 def _ranks_of(
     run: Run, bucket: Bucket, split: Split, candidates: Candidates, key: jax.Array, part: np.ndarray
 ) -> np.ndarray:
-    cases, device = split.test, split.test.device[part]
-    place, rows = np.searchsorted(bucket.ids, device), candidates.rows(part)
+    """Ranks of a chunk of cases [rows, together], every row one device's."""
+    cases, device = split.test, split.test.device[part[:, 0]]
+    place, offered = np.searchsorted(bucket.ids, device), candidates.rows(part.reshape(-1))
     told = (run.method, run.stage, key, run.params, bucket.home, bucket.own, place, part, cases.recent[part])
-    if rows is None:
+    if offered is None:
         without = {"history": split.asked, "log": split.log}.get(getattr(candidates, "without", ""))
         mask = _mask(without, device, np.arange(run.population.catalog.n_items))
         return np.asarray(_full_ranks(*told, mask, cases.target[part]))
-    return np.where(rows[:, 0] >= 0, _row_ranks(*told, rows), np.iinfo(np.int32).max)
+    offered = _padded(offered).reshape(*part.shape, -1)
+    return np.where(offered[..., 0] >= 0, _row_ranks(*told, offered), np.iinfo(np.int32).max)
+
+
+def _padded(offered: np.ndarray) -> np.ndarray:
+    """Rows of candidates padded to a width of few different sizes, so that few programs are compiled."""
+    width = -(-offered.shape[1] // 16) * 16
+    return np.pad(offered, ((0, 0), (0, width - offered.shape[1])), constant_values=-1)
 
 
 def _scores(
     method: Method, stage: int, params: dict, homes: Home, owns: Any, place: Any, recent: Any, items: Any
 ) -> jax.Array:
-    """Adapt some devices of a bucket and score: items int32[N] for all of them, or int32[c, w] a row each."""
+    """Adapt the devices at `place` [rows], then score each of their cases [rows, together].
+
+    Items are int32[N] for every case, or int32[rows, together, w], a row for each.
+    """
     some = jax.tree.map(lambda leaf: leaf[place], (homes, owns))
     # Adapting is a round's work and is chunked like one; scoring is one product for everybody.
-    events = max(leaf[0].size for leaf in jax.tree.leaves(owns)) if jax.tree.leaves(owns) else 1
-    at_a_time = min(place.shape[0], max(1, chunk_events() // events))
+    held = max((leaf[0].size for leaf in jax.tree.leaves(owns)), default=1)
+    at_a_time = min(place.shape[0], max(1, chunk_events() // held))
     local = jax.lax.map(lambda pair: adapt(method, stage, params, *pair).local[str(stage)], some, batch_size=at_a_time)
+    of = 0 if items.ndim == 3 else None
 
     def one(local: Any, own: Any, recent: Any, items: Any) -> jax.Array:
-        return method.score(params, local, own, recent, items)
+        return jax.vmap(partial(method.score, params, local, own), (0, of))(recent, items)
 
-    return jax.vmap(one, (0, 0, 0, 0 if items.ndim == 2 else None))(local, some[1], recent, items)
+    return jax.vmap(one, (0, 0, 0, of))(local, some[1], recent, items)
+
+
+def _rank_all(key: jax.Array, case: Any, scores: jax.Array, target: Any) -> jax.Array:
+    draw = jax.vmap(jax.vmap(partial(jax.random.fold_in, key)))(case)
+    return jax.vmap(jax.vmap(rank))(draw, scores, target)
 
 
 @partial(jax.jit, static_argnums=1)
@@ -141,9 +183,8 @@ def _full_ranks(
 ) -> jax.Array:
     items = jnp.arange(method.catalog.n_items)
     scores = _scores(method, stage, params, homes, owns, place, recent, items)
-    masked = jnp.where(mask & (items != target[:, None]), -jnp.inf, scores)
-    keys = jax.vmap(partial(jax.random.fold_in, key))(case)
-    return jax.vmap(rank)(keys, masked, target)
+    scores = jnp.where(mask[:, None] & (items != target[..., None]), -jnp.inf, scores)
+    return _rank_all(key, case, scores, target)
 
 
 @partial(jax.jit, static_argnums=1)
@@ -157,11 +198,10 @@ def _row_ranks(
     place: Any,
     case: Any,
     recent: Any,
-    rows: Any,
+    offered: Any,
 ) -> jax.Array:
-    scores = _scores(method, stage, params, homes, owns, place, recent, rows)
-    keys = jax.vmap(partial(jax.random.fold_in, key))(case)
-    return jax.vmap(rank)(keys, scores, jnp.zeros(case.shape, jnp.int32))
+    scores = _scores(method, stage, params, homes, owns, place, recent, offered)
+    return _rank_all(key, case, scores, jnp.zeros(case.shape, jnp.int32))
 
 
 @partial(jax.jit, static_argnums=(1, 2))
@@ -181,7 +221,8 @@ def _lists(
 ) -> jax.Array:
     """The best of `items`; top_k keeps the first of equals, so everybody starts at a place of their own."""
     size = items.shape[0]
-    scores = jnp.where(mask, -jnp.inf, _scores(method, stage, params, homes, owns, place, recent, items))
+    scores = _scores(method, stage, params, homes, owns, place, recent, items)[:, 0]
+    scores = jnp.where(mask, -jnp.inf, scores)
     start = jax.vmap(lambda one: jax.random.randint(jax.random.fold_in(key, one), (), 0, size))(who)
 
     def best(scores: jax.Array, start: jax.Array) -> jax.Array:

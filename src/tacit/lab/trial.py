@@ -23,6 +23,11 @@ class Trial:
     seconds: float
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What loading and splitting had to say."""
+        return (*self.run.population.notes, *self.answers.notes)
+
+    @property
     def intervals(self) -> dict[str, Interval]:
         """A 95 % bootstrap interval for every metric that each unit has a value of."""
         return {name: self.answers.interval(name) for name in self.answers.values}
@@ -59,7 +64,7 @@ class Trial:
             "digest": run.plan.digest,
             "protocol": self.answers.protocol,
             "candidates": self.answers.candidates,
-            "notes": [*run.population.notes, *self.answers.notes],
+            "notes": list(self.notes),
             "metrics": run.metrics,
             "intervals": {name: [i.low, i.high] for name, i in self.intervals.items()},
             "claims": [[claim.to_dict() for claim in stage] for stage in run.claims],

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from tacit.catalog import Catalog
 from tacit.device.history import History
 from tacit.device.method import AtHome, masked
-from tacit.rows import Rows, coalesce, dense
+from tacit.rows import Rows, coalesce, lookup
 
 
 class MostFrequentlyUsed(AtHome):
@@ -29,4 +29,4 @@ class MostFrequentlyUsed(AtHome):
     def score(self, params: dict, local: dict, own: Rows, recent: jax.Array, candidates: jax.Array) -> jax.Array:
         """The count."""
         del params, local, recent
-        return masked(dense(own, self.catalog.n_items)[candidates], candidates)
+        return masked(lookup(own, candidates), candidates)

@@ -8,6 +8,10 @@ import jax.numpy as jnp
 from tacit.catalog import Catalog
 from tacit.device.history import History
 from tacit.device.method import AtHome, last_event, masked
+from tacit.errors import PlanError
+from tacit.rows import Rows, coalesce, lookup
+
+MOST_ITEMS = 46_340  # a step is numbered i·N + j, in 32 bits
 
 
 class SequentialRulesAtHome(AtHome):
@@ -21,17 +25,19 @@ class SequentialRulesAtHome(AtHome):
     learns: ClassVar[bool] = False
     suggested: ClassVar[dict[str, Any]] = {}
 
-    def prepare(self, history: History) -> dict:
-        """The steps of the history, source and target; padding is -1."""
-        source, target = history.items[:-1], history.items[1:]
-        real = (source >= 0) & (target >= 0)
-        return {"source": jnp.where(real, source, -1), "target": jnp.where(real, target, -1)}
+    def __check_init__(self):
+        if self.catalog.n_items > MOST_ITEMS:
+            raise PlanError(f"sr_od numbers the steps between at most {MOST_ITEMS} items, got {self.catalog.n_items}.")
 
-    def score(self, params: dict, local: dict, own: dict, recent: jax.Array, candidates: jax.Array) -> jax.Array:
-        """n_ij for the last item i."""
+    def prepare(self, history: History) -> Rows:
+        """n_ij, by flat position i·N + j."""
+        source, target = history.items[:-1], history.items[1:]
+        flat = jnp.where((source >= 0) & (target >= 0), source * self.catalog.n_items + target, -1)
+        return coalesce(flat, jnp.ones(flat.shape), self.catalog.n_items**2)
+
+    def score(self, params: dict, local: dict, own: Rows, recent: jax.Array, candidates: jax.Array) -> jax.Array:
+        """n_ij for the last item i; 0 where there is none."""
         del params, local
         last = last_event(recent)
-        taken = ((own["source"] == last) & (last >= 0)).astype(jnp.float32)
-        target = jnp.where(own["target"] < 0, self.catalog.n_items, own["target"])
-        steps = jnp.zeros(self.catalog.n_items).at[target].add(taken, mode="drop")
-        return masked(steps[candidates], candidates)
+        steps = lookup(own, jnp.maximum(last, 0) * self.catalog.n_items + candidates)
+        return masked(jnp.where(last >= 0, steps, 0.0), candidates)

@@ -204,6 +204,39 @@ def register_world(name: str, function: Callable[..., Population], about: str) -
     _REGISTRY[name] = Dataset(name, about, function, "made by this package; nobody lives in it", built_in=True)
 
 
+def _tastes(users: int = 1000, seed: int = 0, **options: Any) -> Population:
+    from tacit.lab.synthetic import tastes
+
+    return tastes(users, seed=seed, **options)
+
+
+def _apps(setting: str) -> Callable[..., Population]:
+    def make(users: int = 292, seed: int = 0, **options: Any) -> Population:
+        from tacit.lab.worlds.apps import apps
+
+        return apps(users, setting=setting, seed=seed, **options)
+
+    return make
+
+
+def _movies(silos: int) -> Callable[..., Population]:
+    def make(users: int = 2000, seed: int = 0, **options: Any) -> Population:
+        from tacit.lab.worlds.movies import movies
+
+        return movies(users, seed=seed, **{"silos": silos, **options})
+
+    return make
+
+
+register_world("tastes", _tastes, "synthetic: people of a few mixed tastes, no item twice; small, to try things on")
+register_world("apps", _apps("strong"), "synthetic: app launches in sessions; people share much of what follows what")
+register_world("apps-weak", _apps("weak"), "synthetic: app launches in sessions; people share little")
+register_world("apps500", _apps("apps500"), "synthetic: app launches, 500 apps, a week")
+register_world("movies", _movies(0), "synthetic: ratings by people with features, of items with genres and words")
+register_world("movies-2", _movies(2), "synthetic: as movies, in two organisations")
+register_world("movies-16", _movies(16), "synthetic: as movies, in sixteen organisations")
+
+
 def open_log(name: str, devices: int, seed: int) -> Population:
     """A log as a person names it on the command line: a file, a dataset, or a world of so many people."""
     from tacit.lab.data.interactions import interactions
