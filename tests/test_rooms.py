@@ -50,7 +50,11 @@ BREACHES = [
         "from tacit.device.history import History",
         "Raw histories are seen only by device code and the lab",
     ),
-    ("cli/__init__.py", "from tacit.device.history import History", "Raw histories are seen only by device code and the lab"),
+    (
+        "cli/__init__.py",
+        "from tacit.device.history import History",
+        "Raw histories are seen only by device code and the lab",
+    ),
     ("lab/simulate.py", "from tacit.device.gate import send", "Only a device's round may open the gate"),
     ("device/rank.py", "from tacit.device.gate import send", "Only a device's round may open the gate"),
     ("device/methods/fcf.py", "from tacit.wire import Report", "A method cannot touch the wire"),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tacit.catalog import Catalog
 from tacit.errors import DataError
 from tacit.lab.candidates import Everything, Sampled, SeenBefore
-from tacit.lab.cut import owners, pick, take
+from tacit.lab.cut import compact, owners, pick, take
 from tacit.lab.data import Population
 from tacit.lab.sessions import active_people, at_least, clean, cycles_of, days_of, merge_repeats, sessions_of
 from tacit.lab.split import (
@@ -64,6 +64,15 @@ def test_pick_renumbers():
     part = pick(world, np.array([2, 5]))
     assert len(part) == 2
     np.testing.assert_array_equal(part.histories(np.array([1]), 60).items, world.histories(np.array([5]), 60).items)
+
+
+def test_compact_keeps_events_and_names():
+    world = log([(1, 7), (2, 3)], [(1, 9), (2, 7)])
+    world = Population(Catalog(10, {"year": np.arange(10)}), world.offsets, world.items, item_names=list("abcdefghij"))
+    small = compact(world)
+    assert small.catalog.n_items == 3
+    assert [small.item_names[i] for i in small.items] == ["h", "d", "j", "h"]
+    assert small.catalog.attributes["year"].tolist() == [3, 7, 9]
 
 
 def test_leave_last_out_by_hand():

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from tacit.catalog import Catalog
 from tacit.lab.data import Population
 
 
@@ -47,3 +48,14 @@ def pick(population: Population, devices: np.ndarray) -> Population:
         silo=rows(population.silo),
         users=rows(population.users),
     )
+
+
+def compact(population: Population) -> Population:
+    """The same events with a catalog of only the items that occur, renumbered from 0 in the same order."""
+    kept = np.unique(population.items)
+    old = population.catalog
+    attributes = {name: column[kept] for name, column in old.attributes.items()}
+    catalog = Catalog(kept.size, attributes, old.item_fields, old.person_fields, old.event_fields)
+    names = None if population.item_names is None else np.asarray(population.item_names)[kept]
+    items = np.searchsorted(kept, population.items).astype(np.int32)
+    return replace(population, catalog=catalog, items=items, item_names=names)

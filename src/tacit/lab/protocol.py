@@ -8,6 +8,7 @@ import numpy as np
 
 from tacit.errors import PlanError, unknown
 from tacit.lab.candidates import Candidates, Everything, Sampled, SeenBefore
+from tacit.lab.cut import compact
 from tacit.lab.data import Population
 from tacit.lab.evaluate import ranks, top_lists
 from tacit.lab.run import Run
@@ -140,7 +141,7 @@ PROTOCOLS = {
         Protocol(
             "fpl",
             "lists of 10 for people with 20 items or more, newest fifth asked (Anelli et al. 2021)",
-            lambda log, seed: temporal_ratio(at_least(merge_repeats(log), 20)),
+            lambda log, seed: temporal_ratio(compact(at_least(merge_repeats(log), 20))),
             lambda split, seed: Everything(),
             ("P@10", "R@10", "F1@10", "IC@10", "G@10"),
             lists=10,
