@@ -1,6 +1,8 @@
 """What a log looks like, in numbers that can be checked by hand; and the papers' tables."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import polars as pl
@@ -144,3 +146,15 @@ def test_present_data_is_computed(tmp_path, monkeypatch):
     (one,) = compare(tuple(claim for claim in CLAIMS if claim.dataset == "lsapp"))
     assert one.computed == {"users": 2, "items": 3, "sessions per user": 3.0}
     assert isinstance(one.claim, Claim)
+
+
+def test_cycles_show_who_is_active(tmp_path):
+    path = tmp_path / "log.csv"
+    rows = [f"u{u},i{k % 5},2024-01-{1 + (u * 3 + k) % 28:02d}" for u in range(6) for k in range(12)]
+    path.write_text("user_id,item_id,datetime\n" + "\n".join(rows) + "\n")
+    command = [sys.executable, "-m", "tacit", "data", "describe", str(path), "--cycles", "4"]
+    made = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
+    assert made["active_by_own_days"] == [6, 6, 6, 6]
+    assert sum(made["active_by_calendar"]) <= 24
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "active by own days" in shown

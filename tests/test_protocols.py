@@ -1,5 +1,7 @@
 """Protocols, from log to numbers, on worlds whose answers are known."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -132,6 +134,19 @@ def test_a_leaking_protocol_says_so():
     with pytest.warns(LeakWarning):
         split = load_protocol("fedseqrec").split(random_log(10, days=200, n_items=200))
     assert any("leak" in note for note in split.notes)
+
+
+def test_results_by_how_much_a_person_did():
+    log = tastes(200, 40, events=12)
+    protocol = load_protocol("full")
+    split = protocol.split(log)
+    made = protocol.ask(simulate(load_plan("popularity"), split.train, quiet=True), split)
+    groups = made.by_history("HR@10", split, parts=2)
+    assert sum(one.users for one in groups.values()) == 200
+    mean = sum(one.mean * one.users for one in groups.values()) / 200
+    assert mean == pytest.approx(made.metrics["HR@10"])
+    with pytest.raises(PlanError, match="need one value a user"):
+        replace(made, by="session").by_history("HR@10", split)
 
 
 def test_a_wrong_name_gets_the_nearest():

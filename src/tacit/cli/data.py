@@ -56,6 +56,7 @@ def describe(
     item: Annotated[str, typer.Option(help="The column of items, for a file.")] = "item_id",
     time: Annotated[str, typer.Option(help="The column of times, for a file.")] = "datetime",
     weight: Annotated[str, typer.Option(help="The column of weights, for a file.")] = "weight",
+    cycles: Annotated[int, typer.Option(help="Also show who is active in so many cycles.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Counts, density, lengths of histories, events over time and the long tail of a log."""
@@ -66,17 +67,28 @@ def describe(
         raise typer.BadParameter("describe needs a dataset or a file, or --papers.")
     from tacit.lab.data.datasets import dataset, dataset_names
     from tacit.lab.data.describe import describe as statistics
-    from tacit.lab.data.describe import print_statistics
+    from tacit.lab.data.describe import print_bars, print_statistics
     from tacit.lab.data.interactions import interactions
 
     if name not in dataset_names() and Path(name).is_file():
-        found = statistics(interactions(name, user=user, item=item, time=time, weight=weight))
+        log = interactions(name, user=user, item=item, time=time, weight=weight)
     else:
-        found = statistics(dataset(name))
+        log = dataset(name)
+    found, active = statistics(log), _active(log, cycles) if cycles else {}
     if as_json:
-        _print_json({"name": name, **found.to_dict()})
-    else:
-        print_statistics(name, found)
+        _print_json({"name": name, **found.to_dict(), **active})
+        return
+    print_statistics(name, found)
+    for words, counts in active.items():
+        print_bars(words.replace("_", " "), "users", [(str(cycle), count) for cycle, count in enumerate(counts)])
+
+
+def _active(log, cycles: int) -> dict[str, list[int]]:
+    """Who is active in each cycle: cut by the calendar, and by each person's own active days."""
+    from tacit.lab.sessions import active_people, cycles_of
+
+    ways = {"active_by_calendar": False, "active_by_own_days": True}
+    return {name: active_people(log, cycles_of(log, cycles, balanced)).tolist() for name, balanced in ways.items()}
 
 
 def _describe_papers(as_json: bool) -> None:

@@ -3,6 +3,7 @@
 A person who took no part in training gets a new home, adapts, answers, and is forgotten.
 """
 
+import math
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from tacit.metrics import rank, summary
 
 CHUNK_SCORES = 1 << 21  # scores held at a time
 CHUNK_HELD = 1 << 24  # numbers of homes and histories held at a time
+_AHEAD = 3  # chunks laid out before the first of them is read
 _TOGETHER = 64  # cases of one device answered together
 _NEWCOMERS = 3  # what a key is for, beside those of a run
 
@@ -30,12 +32,21 @@ def ranks(run: Run, split: Split, candidates: Candidates | None = None, *, seed:
     """The rank of every question's target among its candidates; 1 is best, a target that is no candidate is last."""
     candidates = candidates or Everything()
     key = jax.random.key(seed, impl=KEYS)
-    found = np.zeros(len(split.test), np.int64)
+    found, pending = np.zeros(len(split.test), np.int64), []
     for bucket, some in _groups(run, split, split.test.device):
         blocks = _by_device(some, split.test.device[some])
         for part in _chunks(blocks, bucket, candidates.width(run.population.catalog.n_items)):
-            found[part] = _ranks_of(run, bucket, split, candidates, key, part)
+            pending.append((part, _ranks_of(run, bucket, split, candidates, key, part)))
+            _collect(found, pending, keep=_AHEAD)
+    _collect(found, pending, keep=0)
     return found
+
+
+def _collect(found: np.ndarray, pending: list, keep: int) -> None:
+    """Read what has been computed, but for the newest: the next chunk is laid out while this one runs."""
+    while len(pending) > keep:
+        part, made = pending.pop(0)
+        found[part] = made
 
 
 def top_lists(
@@ -102,7 +113,7 @@ def _by_device(cases: np.ndarray, device: np.ndarray) -> np.ndarray:
 
 def _chunks(blocks: np.ndarray, bucket: Bucket, width: int) -> list[np.ndarray]:
     """Rows of bounded size, each chunk padded to one length by repeating its last row: one program serves them all."""
-    held = sum(leaf[0].size for leaf in jax.tree.leaves((bucket.home, bucket.own)))
+    held = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves((bucket.home, bucket.own)))
     most = min(CHUNK_SCORES // (width * blocks.shape[1]), CHUNK_HELD // held)
     size = min(max(1, most), power(blocks.shape[0]))
     parts = [blocks[start : start + size] for start in range(0, blocks.shape[0], size)]
@@ -123,7 +134,7 @@ def _mask(population: Population | None, devices: np.ndarray, place: np.ndarray)
 
 def _ranks_of(
     run: Run, bucket: Bucket, split: Split, candidates: Candidates, key: jax.Array, part: np.ndarray
-) -> np.ndarray:
+) -> jax.Array:
     """Ranks of a chunk of cases [rows, together], every row one device's."""
     cases, device = split.test, split.test.device[part[:, 0]]
     place, offered = np.searchsorted(bucket.ids, device), candidates.rows(part.reshape(-1))
@@ -131,9 +142,8 @@ def _ranks_of(
     if offered is None:
         without = {"history": split.asked, "log": split.log}.get(getattr(candidates, "without", ""))
         mask = _mask(without, device, np.arange(run.population.catalog.n_items))
-        return np.asarray(_full_ranks(*told, mask, cases.target[part]))
-    offered = _padded(offered).reshape(*part.shape, -1)
-    return np.where(offered[..., 0] >= 0, _row_ranks(*told, offered), np.iinfo(np.int32).max)
+        return _full_ranks(*told, mask, cases.target[part])
+    return _row_ranks(*told, _padded(offered).reshape(*part.shape, -1))
 
 
 def _padded(offered: np.ndarray) -> np.ndarray:
@@ -201,7 +211,8 @@ def _row_ranks(
     offered: Any,
 ) -> jax.Array:
     scores = _scores(method, stage, params, homes, owns, place, recent, offered)
-    return _rank_all(key, case, scores, jnp.zeros(case.shape, jnp.int32))
+    found = _rank_all(key, case, scores, jnp.zeros(case.shape, jnp.int32))
+    return jnp.where(offered[..., 0] >= 0, found, jnp.iinfo(jnp.int32).max)  # a target that is no candidate is last
 
 
 @partial(jax.jit, static_argnums=(1, 2))

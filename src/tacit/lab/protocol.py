@@ -14,7 +14,7 @@ from tacit.lab.evaluate import ranks, top_lists
 from tacit.lab.run import Run
 from tacit.lab.sessions import at_least, clean, merge_repeats
 from tacit.lab.split import Split, calendar_days, held_out_people, leave_last_out, month_sessions, temporal_ratio
-from tacit.lab.statistics import Interval, interval
+from tacit.lab.statistics import Interval, by_history, interval
 from tacit.metrics import Relevant, average, levels, list_summary, per_case, per_list
 
 
@@ -28,10 +28,17 @@ class Answers:
     values: dict[str, np.ndarray]  # name -> one value for each unit
     units: np.ndarray  # the users, or the sessions, the values belong to
     notes: tuple[str, ...]
+    by: Literal["user", "session"] = "user"
 
     def interval(self, name: str, **options: float) -> Interval:
         """A bootstrap interval over units."""
         return interval(self.values[name], **options)  # pyright: ignore[reportArgumentType]
+
+    def by_history(self, name: str, split: Split, parts: int = 4) -> dict[str, Interval]:
+        """The metric for people of few and of many events, in groups of nearly equal size."""
+        if self.by != "user":
+            raise PlanError(f"{self.protocol} averages over {self.by}s; results by history need one value a user.")
+        return by_history(self.values[name], split.asked.lengths[self.units], parts)
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ class Protocol:
         made = {name: average(per_case(found, name, negatives=negatives), groups) for name in self.metrics}
         units = next(iter(made.values())).groups
         means, values = ({name: getattr(one, part) for name, one in made.items()} for part in ("value", "values"))
-        return Answers(self.name, candidates.label, means, values, units, split.notes)
+        return Answers(self.name, candidates.label, means, values, units, split.notes, self.by)
 
     def _by_lists(self, run: Run, split: Split, seed: int) -> Answers:
         devices, lists = top_lists(run, split, self.lists, among=np.unique(split.train.items), seed=seed)

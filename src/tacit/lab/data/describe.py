@@ -137,11 +137,11 @@ def print_statistics(name: str, found: Statistics, console: Any = None) -> None:
         counts.add_row(word, value)
     console.print(counts)
     bars = [(f"{low:,}-{high:,}" if high > low else f"{low}", n) for low, high, n in found.histogram]
-    _print_bars(console, "Events of a user", "users", bars)
-    _print_bars(console, "Events over time, from", "events", found.periods)
-    _print_bars(console, "Labels", "events", list(found.label_counts.items()))
+    print_bars("Events of a user", "users", bars, console=console)
+    print_bars("Events over time, from", "events", found.periods, console=console)
+    print_bars("Labels", "events", list(found.label_counts.items()), console=console)
     tail = [(f"top {share} of items", round(1000 * part)) for share, part in found.tail.items()]
-    _print_bars(console, "Long tail", "‰ of events", tail)
+    print_bars("Long tail", "‰ of events", tail, console=console)
     for note in found.notes:
         console.print(f"Note: {note}", markup=False)
 
@@ -160,9 +160,12 @@ def _counts(found: Statistics) -> list[tuple[str, str]]:
     return rows + [(f"{about} fields", ", ".join(names)) for about, names in found.fields.items() if names]
 
 
-def _print_bars(console: Any, title: str, unit: str, bars: list[tuple[str, int]], width: int = 40) -> None:
+def print_bars(title: str, unit: str, bars: list[tuple[str, int]], *, console: Any = None, width: int = 40) -> None:
+    """Numbers as bars, for a terminal or a pipe."""
+    from rich.console import Console
     from rich.table import Table
 
+    console = console or Console(highlight=False)
     if not bars:
         return
     most = max(max(n for _, n in bars), 1)
