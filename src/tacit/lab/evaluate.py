@@ -5,7 +5,7 @@ A person who took no part in training gets a new home, adapts, answers, and is f
 
 import math
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -67,8 +67,8 @@ def top_lists(
             who = devices[part]
             place, recent = np.searchsorted(bucket.ids, who), latest(split.asked, who, RECENT)[:, None]
             mask = _mask(split.asked, who, np.argsort(items)) | barred
-            told = (run.params, bucket.home, bucket.own, place, who, recent, items, mask)
-            made = np.asarray(_lists(run.method, run.stage, n, key, *told))
+            asked = Asked(run.params, bucket.home, bucket.own, place, who[:, None], recent)
+            made = np.asarray(_lists(run.method, run.stage, n, key, asked, items, mask))
             lists[part, : made.shape[1]] = made
     return devices, lists
 
@@ -138,12 +138,12 @@ def _ranks_of(
     """Ranks of a chunk of cases [rows, together], every row one device's."""
     cases, device = split.test, split.test.device[part[:, 0]]
     place, offered = np.searchsorted(bucket.ids, device), candidates.rows(part.reshape(-1))
-    told = (run.method, run.stage, key, run.params, bucket.home, bucket.own, place, part, cases.recent[part])
+    asked = Asked(run.params, bucket.home, bucket.own, place, part, cases.recent[part])
     if offered is None:
         without = {"history": split.asked, "log": split.log}.get(getattr(candidates, "without", ""))
         mask = _mask(without, device, np.arange(run.population.catalog.n_items))
-        return _full_ranks(*told, mask, cases.target[part])
-    return _row_ranks(*told, _padded(offered).reshape(*part.shape, -1))
+        return _full_ranks(run.method, run.stage, key, asked, mask, cases.target[part])
+    return _row_ranks(run.method, run.stage, key, asked, _padded(offered).reshape(*part.shape, -1))
 
 
 def _padded(offered: np.ndarray) -> np.ndarray:
@@ -152,13 +152,23 @@ def _padded(offered: np.ndarray) -> np.ndarray:
     return np.pad(offered, ((0, 0), (0, width - offered.shape[1])), constant_values=-1)
 
 
-def _scores(
-    method: Method, stage: int, params: dict, homes: Home, owns: Any, place: Any, recent: Any, items: Any
-) -> jax.Array:
-    """Adapt the devices at `place` [rows], then score each of their cases [rows, together].
+class Asked(NamedTuple):
+    """A chunk of cases [rows, together], every row one device's of a bucket."""
+
+    params: dict
+    homes: Home  # of the whole bucket
+    owns: Any
+    place: Any  # int64[rows], where each row's device stands in the bucket
+    case: Any  # int64[rows, together]
+    recent: Any  # int32[rows, together, r]
+
+
+def _scores(method: Method, stage: int, asked: Asked, items: Any) -> jax.Array:
+    """Adapt each row's device, then score its cases.
 
     Items are int32[N] for every case, or int32[rows, together, w], a row for each.
     """
+    params, homes, owns, place, _, recent = asked
     some = jax.tree.map(lambda leaf: leaf[place], (homes, owns))
     # Adapting is a round's work and is chunked like one; scoring is one product for everybody.
     held = max((leaf[0].size for leaf in jax.tree.leaves(owns)), default=1)
@@ -178,63 +188,26 @@ def _rank_all(key: jax.Array, case: Any, scores: jax.Array, target: Any) -> jax.
 
 
 @partial(jax.jit, static_argnums=1)
-def _full_ranks(
-    method: Method,
-    stage: int,
-    key: Any,
-    params: dict,
-    homes: Home,
-    owns: Any,
-    place: Any,
-    case: Any,
-    recent: Any,
-    mask: Any,
-    target: Any,
-) -> jax.Array:
+def _full_ranks(method: Method, stage: int, key: jax.Array, asked: Asked, mask: Any, target: Any) -> jax.Array:
     items = jnp.arange(method.catalog.n_items)
-    scores = _scores(method, stage, params, homes, owns, place, recent, items)
+    scores = _scores(method, stage, asked, items)
     scores = jnp.where(mask[:, None] & (items != target[..., None]), -jnp.inf, scores)
-    return _rank_all(key, case, scores, target)
+    return _rank_all(key, asked.case, scores, target)
 
 
 @partial(jax.jit, static_argnums=1)
-def _row_ranks(
-    method: Method,
-    stage: int,
-    key: Any,
-    params: dict,
-    homes: Home,
-    owns: Any,
-    place: Any,
-    case: Any,
-    recent: Any,
-    offered: Any,
-) -> jax.Array:
-    scores = _scores(method, stage, params, homes, owns, place, recent, offered)
-    found = _rank_all(key, case, scores, jnp.zeros(case.shape, jnp.int32))
+def _row_ranks(method: Method, stage: int, key: jax.Array, asked: Asked, offered: Any) -> jax.Array:
+    scores = _scores(method, stage, asked, offered)
+    found = _rank_all(key, asked.case, scores, jnp.zeros(asked.case.shape, jnp.int32))
     return jnp.where(offered[..., 0] >= 0, found, jnp.iinfo(jnp.int32).max)  # a target that is no candidate is last
 
 
 @partial(jax.jit, static_argnums=(1, 2))
-def _lists(
-    method: Method,
-    stage: int,
-    n: int,
-    key: Any,
-    params: dict,
-    homes: Home,
-    owns: Any,
-    place: Any,
-    who: Any,
-    recent: Any,
-    items: Any,
-    mask: Any,
-) -> jax.Array:
+def _lists(method: Method, stage: int, n: int, key: jax.Array, asked: Asked, items: Any, mask: Any) -> jax.Array:
     """The best of `items`; top_k keeps the first of equals, so everybody starts at a place of their own."""
     size = items.shape[0]
-    scores = _scores(method, stage, params, homes, owns, place, recent, items)[:, 0]
-    scores = jnp.where(mask, -jnp.inf, scores)
-    start = jax.vmap(lambda one: jax.random.randint(jax.random.fold_in(key, one), (), 0, size))(who)
+    scores = jnp.where(mask, -jnp.inf, _scores(method, stage, asked, items)[:, 0])
+    start = jax.vmap(lambda who: jax.random.randint(jax.random.fold_in(key, who), (), 0, size))(asked.case[:, 0])
 
     def best(scores: jax.Array, start: jax.Array) -> jax.Array:
         turned = jax.lax.dynamic_slice(jnp.concatenate([scores, scores]), (start,), (size,))

@@ -74,7 +74,7 @@ def _starts(rng: np.random.Generator, lasts: np.ndarray, of_day: np.ndarray, man
     free = DAY - APART * (many + 1) - np.bincount(of_day, lasts)
     pause *= (free / (np.bincount(of_day, pause) + end))[of_day]
     step = pause + APART
-    step[1:] += lasts[:-1]  # pause before this session, after the one before has ended
+    step[1:] += lasts[:-1]  # pause before that session, after the one before has ended
     step[first] = pause[first] + APART
     total = np.cumsum(step)
     return total - (total[first] - step[first])[of_day]
