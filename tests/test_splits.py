@@ -261,3 +261,12 @@ def test_seen_before_is_what_was_used_before_the_moment(plus_target):
             assert row[0] == -1
             assert set(row[row >= 0]) == before
     assert Everything().rows(np.arange(3)) is None
+
+
+def test_seen_in_training_is_what_training_holds():
+    world = random_log(8, seed=5, days=60)
+    split = calendar_days(world, gap=2 * DAY)
+    rows = SeenBefore(split, plus_target=True, in_training=True).rows(np.arange(len(split.test)))
+    for row, device, target in zip(rows, split.test.device, split.test.target):
+        known = set(split.train.items[split.train.offsets[device] : split.train.offsets[device + 1]])
+        assert set(row[row >= 0]) == known | {target}

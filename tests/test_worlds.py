@@ -1,13 +1,20 @@
 """The synthetic worlds: what they reproduce, what their knobs do, and that a seed is a world."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tacit.catalog import Catalog
 from tacit.errors import DataError
+from tacit.lab.candidates import SeenBefore
+from tacit.lab.cut import take
 from tacit.lab.data import Population
+from tacit.lab.protocol import load_protocol
+from tacit.lab.sessions import clean, days_of
+from tacit.lab.shelf import load_plan
+from tacit.lab.simulate import simulate
 from tacit.lab.worlds import apps, movies
 from tacit.lab.worlds.apps_settings import settings
 
@@ -111,6 +118,22 @@ def test_the_launch_log_reproduces_the_baselines_of_a_field_study(setting):
     assert error[1:].mean() <= 0.02
     assert error[0].mean() <= 0.03
     assert error.max() <= 0.06
+
+
+@pytest.mark.slow
+def test_the_library_asks_as_the_evaluation_above_does():
+    """Two implementations of one protocol, one on arrays, one through every device's own score, agree to tie-breaking."""
+    world = apps(150, seed=3)
+    expected = StaticEvaluation(world).hit_rates()
+    log = clean(world)
+    day, protocol = days_of(log), load_protocol("seqmf")
+    protocol = replace(protocol, offer=lambda split, seed: SeenBefore(split, plus_target=True))
+    split = replace(protocol.split(world), train=take(log, day <= day.max() - 21))
+    for row, name in zip(expected, ("random", "mru", "mfu", "sr", "sr-od")):
+        found = protocol.ask(simulate(load_plan(name), split.train, quiet=True), split).metrics
+        np.testing.assert_allclose(
+            [found[f"HR@{n}"] for n in (1, 3, 5)], row, atol=0.025 if name == "random" else 0.012
+        )
 
 
 @pytest.mark.slow

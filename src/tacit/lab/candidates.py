@@ -67,15 +67,18 @@ class Sampled(Candidates):
 
 
 class SeenBefore(Candidates):
-    """What the person had used before the moment of the question.
+    """What the person had used before the moment of the question; or only what training saw, if `in_training`.
 
     With `plus_target` the target is a candidate even if it is new; otherwise a question for a new item is a miss.
     """
 
-    def __init__(self, split: Split, plus_target: bool = False):
+    def __init__(self, split: Split, plus_target: bool = False, in_training: bool = False):
         self.plus_target = plus_target
-        self.label = "items seen before" + (" and the target" if plus_target else "")
+        self.label = "items seen " + ("in training" if in_training else "before") + " and the target" * plus_target
         log, events = split.log, split.test.event
+        if in_training:  # a person's training events come first in the log
+            device = split.test.device
+            events = np.minimum(events, log.offsets[device] + split.train.lengths[device])
         pair = owners(log) * log.catalog.n_items + log.items
         first = np.sort(np.unique(pair, return_index=True)[1])  # where each item first occurs, in order of time
         self._items, self._start = log.items[first], np.searchsorted(first, log.offsets[:-1])[split.test.device]

@@ -100,6 +100,7 @@ def _positive(labels: np.ndarray) -> np.ndarray:
 
 
 _RANKS = ("HR@{n}", "NDCG@{n}")
+_SESSION = 64  # events of the session a question of `seqmf` shows: nearly always all of them
 
 
 def _at(*cuts: int, names: tuple[str, ...] = _RANKS) -> tuple[str, ...]:
@@ -118,15 +119,15 @@ PROTOCOLS = {
         ),
         Protocol(
             "seqmf",
-            "next app in the session, last 14 days, among apps seen before and the target (Saiapin et al. 2023)",
-            lambda log, seed: calendar_days(clean(log)),
-            lambda split, seed: SeenBefore(split, plus_target=True),
+            "next app in the session, last 14 days, among apps seen in training and the target (Saiapin et al. 2023)",
+            lambda log, seed: calendar_days(clean(log), recent=_SESSION),
+            lambda split, seed: SeenBefore(split, plus_target=True, in_training=True),
             _at(1, 3, 5, names=("HR@{n}", "MRR@{n}", "NDCG@{n}")),
         ),
         Protocol(
             "seqmf-strict",
-            "as seqmf, but a new app is a miss: candidates are what was seen before",
-            lambda log, seed: calendar_days(clean(log)),
+            "as seqmf, but among all apps seen before the moment, and a new app is a miss",
+            lambda log, seed: calendar_days(clean(log), recent=_SESSION),
             lambda split, seed: SeenBefore(split),
             _at(1, 3, 5, names=("HR@{n}", "MRR@{n}", "NDCG@{n}")),
         ),

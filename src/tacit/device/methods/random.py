@@ -3,6 +3,7 @@
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 
 from tacit.catalog import Catalog
 from tacit.device.history import History
@@ -10,7 +11,7 @@ from tacit.device.method import AtHome, masked
 
 
 class Random(AtHome):
-    """A score drawn once per device and item.
+    """A score drawn for each device, moment and item.
 
     Paper: the Random baseline of Saiapin et al., "Federated privacy-preserving collaborative filtering for on-device
     next app prediction" (2023).
@@ -31,8 +32,10 @@ class Random(AtHome):
         return {"seed": jax.random.key_data(key)}
 
     def score(self, params: dict, local: dict, own: dict, recent: jax.Array, candidates: jax.Array) -> jax.Array:
-        """Uniform on [0, 1), whatever the order of the candidates."""
-        del params, own, recent
+        """Uniform on [0, 1), whatever the order of the candidates; what was just done stands for the moment."""
+        del params, own
         key = jax.random.wrap_key_data(local["seed"], impl="threefry2x32")
+        moment = jnp.sum((recent + 1) * (2 * jnp.arange(recent.shape[0]) + 1))  # padding, -1, adds nothing
+        key = jax.random.fold_in(key, moment)
         draw = jax.vmap(lambda item: jax.random.uniform(jax.random.fold_in(key, item)))
         return masked(draw(candidates), candidates)
