@@ -8,10 +8,12 @@ import subprocess
 import sys
 import time
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tacit.device.gate import send
 from tacit.errors import DataError, DeviceError, PlanError, RunError
 from tacit.lab.buckets import group, homes_of, share_out
 from tacit.lab.data import Population, from_events
@@ -19,7 +21,9 @@ from tacit.lab.shelf import load_plan
 from tacit.lab.simulate import simulate
 from tacit.lab.synthetic import tastes
 from tacit.plans import Plan, Stage
+from tacit.privacy.mechanism import build_mechanism
 from tacit.record import Folder
+from tacit.rows import Rows, dense
 from tacit.server.round import trained
 from tacit.server.rule import build_rule
 from toys import ITEMS, close, same, small_world
@@ -121,7 +125,6 @@ def test_the_debug_executor_names_the_device(monkeypatch):
 
 def test_what_is_not_finite_is_sent_as_zero_and_counted(monkeypatch):
     from tacit.device.methods.fcf import FederatedCollaborativeFiltering
-    from tacit.rows import Rows
 
     honest = FederatedCollaborativeFiltering._gradient
 
@@ -138,6 +141,18 @@ def test_what_is_not_finite_is_sent_as_zero_and_counted(monkeypatch):
     np.testing.assert_array_equal(homes_by_device(result).zeroed, 3 * np.array(has_item_0))
     assert np.isfinite(result.params["items"]).all()
     assert all(row["reports"] == 30 for row in result.rounds), "a report is sent whatever is in it"
+
+
+def test_a_replaced_update_looks_like_any_other():
+    mechanism = build_mechanism({"mechanism": "none"})
+    rows = Rows(jnp.array([1, 3], jnp.int32), jnp.array([[jnp.nan, 1.0], [2.0, 3.0]]))
+    report, spent, zeroed = send(jax.random.key(0), mechanism, {"items": rows}, jnp.ones(1), {}, jnp.int32(0))
+    assert bool(zeroed)
+    assert report.weight.tolist() == [1.0], "the weight does not tell"
+    assert bool(report.sent)
+    assert int(spent) == 1
+    np.testing.assert_array_equal(dense(report.payload["items"], 5), np.zeros((5, 2)))
+    assert (np.asarray(report.payload["items"].index) >= 5).all(), "nor do the positions"
 
 
 def test_silence_after_the_allowance():

@@ -187,7 +187,10 @@ def test_silent_after_the_allowance(name):
         sent.append(bool(report.sent))
     assert sent == [True, True, False, False]
     assert int(home.spent["0"]) == 2
-    # ... and what is not sent leaves no trace in the total.
+    # ... and nothing of the person is in a report that is not sent, nor a trace of it in the total.
+    like = trained(hand.params, hand.trains)
+    assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(dense_like(report.payload, like)))
+    assert not np.asarray(report.weight).any()
     empty = nothing(hand.job.mechanism, hand.params, hand.trains, 1)
     same(collect(hand.job.mechanism, empty, jax.tree.map(lambda leaf: leaf[None], report)), empty)
 

@@ -4,7 +4,7 @@ Rows is a form in memory, not a message. Which rows a person touched is as priva
 them; `wire` writes a Rows leaf as the dense table it stands for unless the plan says otherwise.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,6 +46,18 @@ def dense(leaf: jax.Array | Rows, rows: int | None = None) -> jax.Array:
     assert rows is not None
     table = jnp.zeros((rows, *leaf.value.shape[1:]), leaf.value.dtype)
     return table.at[leaf.index].add(leaf.value, mode="drop")
+
+
+def zero_unless(keep: jax.Array, tree: Any) -> Any:
+    """The tree where `keep` holds, else zeros in the same form; rows then point nowhere, and tell nothing."""
+
+    def one(leaf: jax.Array | Rows) -> jax.Array | Rows:
+        if isinstance(leaf, Rows):
+            nowhere = jnp.iinfo(leaf.index.dtype).max
+            return Rows(jnp.where(keep, leaf.index, nowhere), jnp.where(keep, leaf.value, jnp.zeros_like(leaf.value)))
+        return jnp.where(keep, leaf, jnp.zeros_like(leaf))
+
+    return jax.tree.map(one, tree, is_leaf=is_rows)
 
 
 def lookup(rows: Rows, index: jax.Array) -> jax.Array:

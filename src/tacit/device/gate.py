@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from tacit.privacy.mechanism import Mechanism
+from tacit.rows import zero_unless
 from tacit.wire import Report
 
 
@@ -16,13 +17,15 @@ def send(
     key: jax.Array, mechanism: Mechanism, update: dict, weight: jax.Array, dials: dict, spent: jax.Array
 ) -> tuple[Report, jax.Array, jax.Array]:
     """The report, the allowance spent after it, and whether the update had to be replaced by zero."""
-    finite = _finite((update, weight))
-    update = jax.tree.map(lambda leaf: jnp.where(finite, leaf, jnp.zeros_like(leaf)), update)
-    weight = jnp.where(finite, weight, 0.0)
-    allowed = jnp.asarray(True) if mechanism.messages is None else spent < mechanism.messages
+    finite = _finite(update)
+    update = zero_unless(finite, update)
+    weight = jnp.where(jnp.isfinite(weight), weight, 0.0)  # that the update was replaced must not show in the weight
     payload = mechanism.encode(key, update, dials)
-    report = Report(payload, weight, allowed)
-    return report, spent + allowed.astype(spent.dtype), ~finite
+    if mechanism.messages is None:
+        return Report(payload, weight, jnp.asarray(True)), spent + 1, ~finite
+    allowed = spent < mechanism.messages
+    payload, weight = zero_unless(allowed, (payload, weight))
+    return Report(payload, weight, allowed), spent + allowed.astype(spent.dtype), ~finite
 
 
 def _finite(tree: object) -> jax.Array:

@@ -27,7 +27,7 @@ class Method(eqx.Module):
 
     catalog: eqx.AbstractVar[Catalog]
 
-    learns: ClassVar[bool]  # whether it can answer for items a person never touched
+    learns: ClassVar[bool]  # whether it learns a person's own taste for items they never touched
     suggested: ClassVar[dict[str, Any]]  # a Stage that works, as data; a plan may say otherwise
 
     @abstractmethod
