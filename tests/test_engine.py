@@ -130,7 +130,7 @@ def test_what_is_not_finite_is_sent_as_zero_and_counted(monkeypatch):
 
     def broken(self, Q, p, own):
         rows = honest(self, Q, p, own)
-        return Rows(rows.index, rows.value * jnp.where(own.index[0] == 0, jnp.nan, 1.0))
+        return rows.with_value(rows.value * jnp.where(own.index[0] == 0, jnp.nan, 1.0))
 
     monkeypatch.setattr(FederatedCollaborativeFiltering, "_gradient", broken)
     world = small_world(30)
@@ -145,13 +145,13 @@ def test_what_is_not_finite_is_sent_as_zero_and_counted(monkeypatch):
 
 def test_a_replaced_update_looks_like_any_other():
     mechanism = build_mechanism({"mechanism": "none"})
-    rows = Rows(jnp.array([1, 3], jnp.int32), jnp.array([[jnp.nan, 1.0], [2.0, 3.0]]))
+    rows = Rows(jnp.array([1, 3], jnp.int32), jnp.array([[jnp.nan, 1.0], [2.0, 3.0]]), 5)
     report, spent, zeroed = send(jax.random.key(0), mechanism, {"items": rows}, jnp.ones(1), {}, jnp.int32(0))
     assert bool(zeroed)
     assert report.weight.tolist() == [1.0], "the weight does not tell"
     assert bool(report.sent)
     assert int(spent) == 1
-    np.testing.assert_array_equal(dense(report.payload["items"], 5), np.zeros((5, 2)))
+    np.testing.assert_array_equal(dense(report.payload["items"]), np.zeros((5, 2)))
     assert (np.asarray(report.payload["items"].index) >= 5).all(), "nor do the positions"
 
 

@@ -16,7 +16,7 @@ from tacit.lab.shelf import load_plan
 from tacit.lab.simulate import simulate
 from tacit.lab.split import Cases, Split, latest
 from tacit.lab.synthetic import checkerboard
-from tacit.rows import dense_like
+from tacit.rows import dense_tree
 from tacit.server.round import collect, nothing, trained
 from tacit.wire import pack, unpack
 from toys import ITEMS, Hand, close, same, small_world
@@ -104,7 +104,7 @@ def test_shapes(name):
     if hand.stage.rounds:
         assert set(update) == set(hand.trains)
         like = trained(hand.params, hand.trains)
-        table = dense_like(update, like)
+        table = dense_tree(update)
         assert jax.tree.map(jnp.shape, table) == jax.tree.map(jnp.shape, like)
         assert jax.tree.map(lambda x: x.dtype, table) == jax.tree.map(lambda x: x.dtype, like)
     else:
@@ -132,7 +132,7 @@ def test_longer_padding_changes_nothing(name):
     for length in (40, 97):
         own = hand.own(2, length)
         home, report = step(hand.method, hand.job.mechanism, 0, hand.broadcast, hand.home(2, own), own)
-        tables = dense_like(report.payload, trained(hand.params, hand.trains))
+        tables = dense_tree(report.payload)
         local = adapt(hand.method, 0, hand.params, home, own).local["0"]
         made.append((home, tables, hand.method.score(hand.params, local, own, recent, candidates)))
     close(*made, tolerance=1e-6)
@@ -188,8 +188,7 @@ def test_silent_after_the_allowance(name):
     assert sent == [True, True, False, False]
     assert int(home.spent["0"]) == 2
     # ... and nothing of the person is in a report that is not sent, nor a trace of it in the total.
-    like = trained(hand.params, hand.trains)
-    assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(dense_like(report.payload, like)))
+    assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(dense_tree(report.payload)))
     assert not np.asarray(report.weight).any()
     empty = nothing(hand.job.mechanism, hand.params, hand.trains, 1)
     same(collect(hand.job.mechanism, empty, jax.tree.map(lambda leaf: leaf[None], report)), empty)

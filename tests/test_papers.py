@@ -19,12 +19,12 @@ def fcf(**hyper):
     method = build(stage, Catalog(3))
     own = method.prepare(plain_history(HISTORY))
     local, update, _ = method.local(None, {"items": Q}, {"vector": jnp.zeros(2)}, own)
-    return own, local["vector"], dense(update["items"], 3)
+    return own, local["vector"], dense(update["items"])
 
 
 def test_fcf_own_weights():
     own, p, F = fcf(weights="own")
-    np.testing.assert_allclose(dense(own, 3), [0.5, 0.25, 0.25])
+    np.testing.assert_allclose(dense(own), [0.5, 0.25, 0.25])
     np.testing.assert_allclose(p, [1.0350665054413541, 0.9939540507859732], rtol=1e-5)
     expected = [
         [-0.35257343964066445, -0.33856935442129227],
@@ -36,7 +36,7 @@ def test_fcf_own_weights():
 
 def test_own_weights_with_a_power():
     own, _, _ = fcf(weights="own", gamma=0.5)
-    np.testing.assert_allclose(dense(own, 3), [0.4142135623730951, 0.29289321881345254, 0.29289321881345254], rtol=1e-6)
+    np.testing.assert_allclose(dense(own), [0.4142135623730951, 0.29289321881345254, 0.29289321881345254], rtol=1e-6)
 
 
 def test_fcf_all_weights_is_the_textbook_solve():
@@ -58,7 +58,7 @@ def test_the_gradient_is_the_gradient():
     import jax
 
     own, p, F = fcf(weights="own")
-    c = dense(own, 3)
+    c = dense(own)
     close(F, jax.grad(lambda table: 0.5 * jnp.sum(c * (table @ p - 1) ** 2))(Q))
 
 

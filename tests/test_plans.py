@@ -33,7 +33,7 @@ def test_every_plan_on_the_shelf_is_complete_and_priced(name):
     plan = load_plan(name)
     assert complete(plan) == plan
     assert Plan.from_toml(plan.to_toml()) == plan
-    for claims in price(plan, 100):
+    for claims in price(plan, 100).claims:
         assert claims
         assert any(claim.per == "run" for claim in claims)
 
@@ -126,7 +126,7 @@ def test_settings_say_their_rule_once():
 
 
 def test_the_price_is_known_before_the_run():
-    nothing, told, pooled = (price(load_plan(name), 50)[0][-1] for name in ("mfu", "popularity", "itemknn"))
+    nothing, told, pooled = (price(load_plan(name), 50).claims[0][-1] for name in ("mfu", "popularity", "itemknn"))
     assert (nothing.epsilon, nothing.trust) == (0.0, "nobody")
     assert told.epsilon == float("inf")
     assert "∞" in str(told)

@@ -17,7 +17,7 @@ def report(**leaves):
     rng = np.random.default_rng(0)
     payload = {
         "bias": rng.normal(size=3).astype(np.float32),
-        "items": Rows(np.array([1, 4, 5, 5], np.int32), np.array([[1, 2], [3, 4], [0, 0], [0, 0]], np.float32)),
+        "items": Rows(np.array([1, 4, 5, 5], np.int32), np.array([[1, 2], [3, 4], [0, 0], [0, 0]], np.float32), 5),
         "steps": np.array([0, 7, 0, 2**31 - 1], np.int32),
     }
     return Report({**payload, **leaves}, np.array([1.5], np.float32), np.True_)
@@ -39,7 +39,9 @@ def test_there_and_back(form):
 
 def test_dense_bytes_do_not_depend_on_which_rows_were_touched():
     schema = schema_of(TABLE, 1)
-    sizes = {len(pack(schema, report(items=Rows(np.array(i), np.ones((len(i), 2)))))) for i in ([0], [1, 2, 3], [5, 5])}
+    sizes = {
+        len(pack(schema, report(items=Rows(np.array(i), np.ones((len(i), 2)), 5)))) for i in ([0], [1, 2, 3], [5, 5])
+    }
     assert sizes == {schema.bytes()}
 
 
@@ -89,7 +91,7 @@ def test_a_spoilt_message_is_refused(spoil, words):
 def test_forged_positions_are_refused():
     schema = schema_of({"items": jnp.zeros((5, 2))}, 1, "rows")
     for index in ([3, 3], [4, 1], [-1, 2], [2, 5]):
-        rows = Rows(np.array(index), np.ones((2, 2), np.float32))
+        rows = Rows(np.array(index), np.ones((2, 2), np.float32), 5)
         with pytest.raises(WireError, match="increase strictly"):
             unpack(schema, pack(schema, Report({"items": rows}, np.ones(1), np.True_)))
 

@@ -4,21 +4,30 @@ Rows is a form in memory, not a message. Which rows a person touched is as priva
 them; `wire` writes a Rows leaf as the dense table it stands for unless the plan says otherwise.
 """
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 
-class Rows(NamedTuple):
-    """Row `index[i]` of a table is `value[i]`; the other rows are zero.
+@partial(jax.tree_util.register_dataclass, data_fields=["index", "value"], meta_fields=["rows"])
+@dataclass(frozen=True)
+class Rows:
+    """Row `index[i]` of a table with `rows` rows is `value[i]`; the other rows are zero.
 
     The index is strictly increasing; padding is the number of rows (out of range, so a scatter in
     `drop` mode passes it over) and its value is zero.
     """
 
-    index: jax.Array  # int32[n]  # pyright: ignore[reportIncompatibleMethodOverride]
+    index: jax.Array  # int32[n]
     value: jax.Array  # [n, ...]
+    rows: int
+
+    def with_value(self, value: jax.Array) -> "Rows":
+        """The same positions with other values."""
+        return replace(self, value=value)
 
 
 def is_rows(leaf: object) -> bool:
@@ -36,16 +45,20 @@ def coalesce(index: jax.Array, value: jax.Array, rows: int) -> Rows:
     real = (index < rows).reshape(index.shape + (1,) * (value.ndim - 1))
     summed = jnp.zeros_like(value).at[group].add(jnp.where(real, value, 0))
     distinct = jnp.full(index.shape, rows, jnp.int32).at[group].set(index)
-    return Rows(distinct, summed)
+    return Rows(distinct, summed, rows)
 
 
-def dense(leaf: jax.Array | Rows, rows: int | None = None) -> jax.Array:
+def dense(leaf: jax.Array | Rows) -> jax.Array:
     """The table a leaf stands for."""
     if not isinstance(leaf, Rows):
         return leaf
-    assert rows is not None
-    table = jnp.zeros((rows, *leaf.value.shape[1:]), leaf.value.dtype)
+    table = jnp.zeros((leaf.rows, *leaf.value.shape[1:]), leaf.value.dtype)
     return table.at[leaf.index].add(leaf.value, mode="drop")
+
+
+def dense_tree(tree: Any) -> Any:
+    """A tree with every Rows as the dense table it stands for."""
+    return jax.tree.map(dense, tree, is_leaf=is_rows)
 
 
 def zero_unless(keep: jax.Array, tree: Any) -> Any:
@@ -53,8 +66,8 @@ def zero_unless(keep: jax.Array, tree: Any) -> Any:
 
     def one(leaf: jax.Array | Rows) -> jax.Array | Rows:
         if isinstance(leaf, Rows):
-            nowhere = jnp.iinfo(leaf.index.dtype).max
-            return Rows(jnp.where(keep, leaf.index, nowhere), jnp.where(keep, leaf.value, jnp.zeros_like(leaf.value)))
+            index = jnp.where(keep, leaf.index, leaf.rows)
+            return Rows(index, jnp.where(keep, leaf.value, jnp.zeros_like(leaf.value)), leaf.rows)
         return jnp.where(keep, leaf, jnp.zeros_like(leaf))
 
     return jax.tree.map(one, tree, is_leaf=is_rows)
@@ -64,8 +77,3 @@ def lookup(rows: Rows, index: jax.Array) -> jax.Array:
     """The values at some rows of the table, 0 where it has none; cheaper than the dense table for a few."""
     place = jnp.minimum(jnp.searchsorted(rows.index, index), rows.index.shape[0] - 1)
     return jnp.where(rows.index[place] == index, rows.value[place], 0)
-
-
-def dense_like(update: dict, params: dict) -> dict:
-    """Every Rows of an update as the dense table it stands for, shaped like `params`."""
-    return jax.tree.map(lambda leaf, like: dense(leaf, like.shape[0]), update, params, is_leaf=is_rows)

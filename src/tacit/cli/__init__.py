@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from tacit.cli.common import print_json, with_settings
 from tacit.cli.data import app as data_commands
+from tacit.cli.price import price_plan
 
 app = typer.Typer(
     help="Recommendations learned from what users never have to tell anyone.",
@@ -15,13 +17,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data_commands, name="data")
+app.command(name="price")(price_plan)
 BASELINES = ("random", "popularity", "mru", "mfu", "sr-od", "sr", "itemknn")
 
 
 def main() -> None:
     """The `tacit` command."""
+    import warnings
+
     from tacit.errors import TacitError
 
+    warnings.showwarning = _warn
     try:
         app(standalone_mode=False)
     except TacitError as problem:
@@ -35,6 +41,11 @@ def main() -> None:
             raise
         words = getattr(problem, "format_message", lambda: "")()
         _fail(words, code) if words else sys.exit(code)
+
+
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    """A warning is one line, like everything else here."""
+    print(f"warning: {message}", file=sys.stderr)
 
 
 def _fail(sentence: str, code: int) -> None:
@@ -57,6 +68,9 @@ def run(
     setting: Annotated[list[str] | None, typer.Option("--set", help="hyper.dim=64 and so on; may be repeated.")] = None,
     out: Annotated[Path | None, typer.Option(help="A folder for the run.")] = None,
     resume: Annotated[bool, typer.Option(help="Go on where the folder ends.")] = False,
+    budget: Annotated[float | None, typer.Option(help="The ε a device will spend over all its runs.")] = None,
+    window: Annotated[float | None, typer.Option(help="Days after which what was spent is renewed.")] = None,
+    after: Annotated[Path | None, typer.Option(help="An earlier run's folder: its ledgers go on.")] = None,
     debug: Annotated[bool, typer.Option(help="One device at a time; raises and names the device.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
@@ -67,14 +81,25 @@ def run(
 
     if resume and out is None:
         raise typer.BadParameter("--resume needs --out, the folder to go on in.")
-    chosen = _with_settings(load_plan(plan), setting or [])
+    if window is not None and budget is None:
+        raise typer.BadParameter("--window needs --budget, the ε that it renews.")
+    chosen = with_settings(load_plan(plan), setting or [])
     log = open_log(data, devices, seed)
     quiet = True if as_json else None
-    result = trial(chosen, log, protocol, seed=seed, out=out, resume=resume, debug=debug, quiet=quiet)
+    limit = None if budget is None else _budget(budget, window, len(log))
+    options = {"out": out, "resume": resume, "debug": debug, "quiet": quiet, "budget": limit, "after": after}
+    result = trial(chosen, log, protocol, seed=seed, **options)
     if as_json:
-        _print_json(result.to_dict())
+        print_json(result.to_dict())
     else:
         _print_table([result])
+
+
+def _budget(epsilon: float, days: float | None, devices: int) -> Any:
+    from tacit.privacy.accountant import default_delta
+    from tacit.privacy.budget import Budget
+
+    return Budget(epsilon, default_delta(devices), days)
 
 
 @app.command()
@@ -113,7 +138,7 @@ def show_plan(
         return
     chosen = load_plan(name)
     print(f"# digest {chosen.digest}")
-    for number, claims in enumerate(price(chosen, devices), 1):
+    for number, claims in enumerate(price(chosen, devices).claims, 1):
         for claim in claims:
             print(f"# stage {number}, {devices} devices: {claim}")
     print(chosen.to_toml(), end="")
@@ -126,35 +151,12 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As one JSON obj
 
     found = examine()
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     for part, facts in found.items():
         print(part)
         for name, fact in facts.items():
             print(f"  {name:<16} {fact}")
-
-
-def _with_settings(plan: Any, settings: list[str]) -> Any:
-    import tomllib
-
-    for text in settings:
-        path, equals, value = text.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"--set takes name=value, got {text!r}.")
-        try:
-            parsed = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            parsed = value
-        plan = plan.with_setting(path, parsed)
-    return plan
-
-
-def _print_json(value: Any) -> None:
-    import json
-
-    from tacit.record import plain
-
-    print(json.dumps(plain(value), indent=2))
 
 
 def _print_table(results: list) -> None:

@@ -14,18 +14,35 @@ from tacit.wire import Report
 
 
 def send(
-    key: jax.Array, mechanism: Mechanism, update: dict, weight: jax.Array, dials: dict, spent: jax.Array
+    key: jax.Array,
+    mechanism: Mechanism,
+    update: dict,
+    weight: jax.Array,
+    dials: dict,
+    spent: jax.Array,
+    allowance: jax.Array | None = None,
 ) -> tuple[Report, jax.Array, jax.Array]:
-    """The report, the allowance spent after it, and whether the update had to be replaced by zero."""
+    """The report, the messages spent after it, and whether the update had to be replaced by zero.
+
+    The device falls silent after the messages the plan allows in this stage, or those its own budget does, whichever
+    is fewer.
+    """
     finite = _finite(update)
     update = zero_unless(finite, update)
-    weight = jnp.where(jnp.isfinite(weight), weight, 0.0)  # that the update was replaced must not show in the weight
     payload = mechanism.encode(key, update, dials)
-    if mechanism.messages is None:
+    # A weight is the person's own number: it leaves only where the mechanism says that it shows, and that the update
+    # was replaced must not show in it.
+    weight = jnp.where(jnp.isfinite(weight), weight, 0.0) if mechanism.shows_weight else jnp.ones_like(weight)
+    if mechanism.messages is None and allowance is None:
         return Report(payload, weight, jnp.asarray(True)), spent + 1, ~finite
-    allowed = spent < mechanism.messages
+    allowed = spent < _fewer(mechanism.messages, allowance)
     payload, weight = zero_unless(allowed, (payload, weight))
     return Report(payload, weight, allowed), spent + allowed.astype(spent.dtype), ~finite
+
+
+def _fewer(messages: int | None, allowance: jax.Array | None) -> jax.Array:
+    limits = [jnp.asarray(limit, jnp.int32) for limit in (messages, allowance) if limit is not None]
+    return limits[0] if len(limits) == 1 else jnp.minimum(*limits)
 
 
 def _finite(tree: object) -> jax.Array:

@@ -22,20 +22,25 @@ class Home(NamedTuple):
 
     local: dict[str, Any]  # private state, keyed by stage
     spent: dict[str, jax.Array]  # reports sent so far, keyed by stage
+    allowance: dict[str, jax.Array]  # reports the device's own budget allows, keyed by stage; where it has a budget
     zeroed: jax.Array  # int32[]: how often an update was not finite and left as zero
     secret: jax.Array  # uint32[2]: the root of this device's randomness; from the operating system on a real device
 
 
 def new_home(secret: jax.Array) -> Home:
     """A home before its first stage."""
-    return Home({}, {}, jnp.zeros((), jnp.int32), secret)
+    return Home({}, {}, {}, jnp.zeros((), jnp.int32), secret)
 
 
-def enter(method: Method, stage: int, home: Home, own: Any) -> Home:
-    """Begin a stage: the method's private start and a fresh allowance."""
+def enter(method: Method, stage: int, home: Home, own: Any, allowance: jax.Array | None = None) -> Home:
+    """Begin a stage: the method's private start, nothing sent yet, and what the device's ledger allows it to send."""
     local = method.enter(_key(home, stage, _ENTER), own)
-    spent = jnp.zeros((), jnp.int32)
-    return home._replace(local={**home.local, str(stage): local}, spent={**home.spent, str(stage): spent})
+    allowed = {} if allowance is None else {str(stage): jnp.asarray(allowance, jnp.int32)}
+    return home._replace(
+        local={**home.local, str(stage): local},
+        spent={**home.spent, str(stage): jnp.zeros((), jnp.int32)},
+        allowance={**home.allowance, **allowed},
+    )
 
 
 def work(method: Method, stage: int, broadcast: Broadcast, home: Home, own: Any) -> tuple[Any, dict, Any, jax.Array]:
@@ -50,12 +55,13 @@ def step(
     """One round: work at home, then the gate. The home stays; the report goes up."""
     name = str(stage)
     local, update, weight, noise = work(method, stage, broadcast, home, own)
-    report, spent, zeroed = send(noise, mechanism, update, weight, broadcast.dials, home.spent[name])
-    kept = Home(
-        {**home.local, name: local},
-        {**home.spent, name: spent},
-        home.zeroed + zeroed.astype(jnp.int32),
-        home.secret,
+    report, spent, zeroed = send(
+        noise, mechanism, update, weight, broadcast.dials, home.spent[name], home.allowance.get(name)
+    )
+    kept = home._replace(
+        local={**home.local, name: local},
+        spent={**home.spent, name: spent},
+        zeroed=home.zeroed + zeroed.astype(jnp.int32),
     )
     return kept, report
 

@@ -84,10 +84,12 @@ def furnish(root: jax.Array, population: Population, grid: Sequence[int], hands:
     return buckets
 
 
-def move_in(method: Method, stage: int, population: Population, bucket: Bucket) -> Bucket:
-    """Begin a stage in a bucket: prepare every history once, and the method's private start."""
+def move_in(
+    method: Method, stage: int, population: Population, bucket: Bucket, allowance: np.ndarray | None = None
+) -> Bucket:
+    """Begin a stage in a bucket: prepare every history once, the method's private start, and what budgets allow."""
     own = prepare(method, population, bucket.ids, bucket.length)
-    home = _enter(method, stage, bucket.home, own)
+    home = _enter(method, stage, bucket.home, own, None if allowance is None else jnp.asarray(allowance[bucket.ids]))
     return bucket._replace(own=own, home=home)
 
 
@@ -119,8 +121,9 @@ def _prepare(method: Method, histories: Any) -> Any:
     return jax.vmap(method.prepare)(histories)
 
 
-def _enter_all(method: Method, stage: int, homes: Home, owns: Any) -> Home:
-    return jax.vmap(lambda home, own: enter(method, stage, home, own))(homes, owns)
+def _enter_all(method: Method, stage: int, homes: Home, owns: Any, allowances: Any) -> Home:
+    # An allowance that is None is no leaf, so vmap passes it on as it is.
+    return jax.vmap(lambda home, own, allowance: enter(method, stage, home, own, allowance))(homes, owns, allowances)
 
 
 _enter = jax.jit(_enter_all, static_argnums=1)

@@ -68,6 +68,8 @@ def _check_leaf(name: str, like: Any, leaf: Any) -> None:
     if not np.isfinite(np.asarray(value)).all():
         raise DeviceError(f"update {name} is not finite.")
     if isinstance(leaf, Rows):
+        if leaf.rows != like.shape[0]:
+            raise DeviceError(f"update {name} must stand for a table of {like.shape[0]} rows, got {leaf.rows}.")
         _check_rows(name, like.shape[0], np.asarray(leaf.index), np.asarray(value))
 
 

@@ -4,7 +4,10 @@ It knows the plan and the people; it knows no folder, no bar and no clock. `lab/
 """
 
 import math
+import secrets
+import time
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Literal
 
 import jax
@@ -15,7 +18,7 @@ from tacit.device.method import Method, build
 from tacit.device.round import KEYS
 from tacit.errors import PlanError
 from tacit.lab import central
-from tacit.lab.buckets import GRID, Bucket, furnish, move_in, power, worth
+from tacit.lab.buckets import GRID, Bucket, furnish, homes_of, move_in, power, worth
 from tacit.lab.data import Population
 from tacit.lab.debug import debug_round
 from tacit.lab.engine import (
@@ -34,9 +37,11 @@ from tacit.lab.engine import (
     wake,
     wire_schema,
 )
+from tacit.lab.ledger import Ledgers, page_of
 from tacit.lab.shelf import complete
 from tacit.plans import Plan, Stage
-from tacit.privacy.mechanism import build_mechanism
+from tacit.privacy.budget import Budget, Entry
+from tacit.privacy.price import price
 from tacit.privacy.sampler import Pooled, build_sampler
 from tacit.server.round import trained
 from tacit.server.rule import build_rule
@@ -61,6 +66,9 @@ class Federation:
         executor: Executor = "fast",
         chunk: int = CHUNK,
         grid: Sequence[int] = GRID,
+        budget: Budget | None = None,
+        ledgers: Ledgers | None = None,
+        now: float | None = None,
     ):
         if executor not in ("fast", "debug"):
             raise PlanError(f"executor must be 'fast' or 'debug', got {executor!r}.")
@@ -72,13 +80,22 @@ class Federation:
         self.params = _start(init, self.methods)
         for stage in self.plan.stages:
             _check_trains(stage, self.params)
+        self.price = price(self.plan, len(population))
+        users = range(len(population)) if population.users is None else population.users
+        self.ledgers = Ledgers(users) if ledgers is None else ledgers.follow(users)
+        self.budget, self.now = budget, time.time() if now is None else now
+        self.run = secrets.token_hex(8)  # the run's name in the ledgers
+        self.sizes: dict[int, int] = {}  # bytes of one message, stage by stage
+        # A later run of the same people must not draw the same noise again, even with the same seed.
+        homes = jax.random.fold_in(homes, len(self.ledgers.pages)) if self.ledgers.pages else homes
         self.buckets = furnish(homes, population, grid, hands(), worth(_turns(self.plan, len(population))))
         self.rule_state: Any = ()
 
     def begin(self, number: int) -> "Rounds | None":
         """Everybody enters a stage; its rounds, or None where it has none."""
         stage, method = self.plan.stages[number], self.methods[number]
-        self.buckets = [move_in(method, number, self.population, bucket) for bucket in self.buckets]
+        allowed = self._allowances(number)
+        self.buckets = [move_in(method, number, self.population, bucket, allowed) for bucket in self.buckets]
         rule = build_rule(stage.server)
         self.rule_state = rule.init(trained(self.params, stage.trains))
         if isinstance(build_sampler(stage.cohort), Pooled):
@@ -92,8 +109,30 @@ class Federation:
                 f"Plan stage {number + 1} trains {sorted(stage.trains)}, but its method's update has {sorted(update)}; "
                 "trains must name exactly those."
             )
-        job = Job(method, build_mechanism(stage.privacy), rule, number, stage.trains, weights)
+        mechanism = self.price.stages[number].mechanism
+        assert mechanism is not None
+        job = Job(method, mechanism, rule, number, stage.trains, weights)
         return Rounds(self, job, stage)
+
+    def _allowances(self, number: int) -> np.ndarray | None:
+        """How many messages of a stage each device's budget covers; None where nobody has one."""
+        stage = self.price.stages[number]
+        if self.budget is None or stage.mechanism is None:
+            return None
+        return self.ledgers_now(number).allowances(self._page(number, 0), stage.messages, self.budget)
+
+    def ledgers_now(self, stages: int | None = None) -> Ledgers:
+        """Everybody's ledgers after so many stages of this run (all, by default)."""
+        ledgers, homes = self.ledgers, homes_of(self.buckets)
+        for number, size in sorted(self.sizes.items()):
+            if stages is None or number < stages:
+                sent, allowed = homes.spent[str(number)], homes.allowance.get(str(number))
+                absent = False if allowed is None else np.asarray(allowed) == 0  # who may send nothing is not there
+                ledgers = ledgers.write(self._page(number, size), np.where(absent, -1, np.asarray(sent)))
+        return ledgers
+
+    def _page(self, number: int, size: int) -> Entry:
+        return page_of(self.price.stages[number], self.plan.digest, self.run, number, self.now, size)
 
     def keep(self, state: State) -> None:
         """Take over what a round left."""
@@ -115,6 +154,7 @@ class Rounds:
         devices, buckets = len(federation.population), federation.buckets
         self._bucket_of, self._place_of = seats(buckets, devices)
         self.schema = wire_schema(job, federation.params)
+        federation.sizes[job.stage] = math.ceil(self.schema.bytes())
         self.bytes_down = schema_of(federation.params, 0).bytes()
         share = self.sampler.size(devices) / devices
         self._chunks = [
@@ -148,9 +188,14 @@ class Rounds:
         return [one.size for one in ids], made[1]
 
     def spent(self, rounds: int) -> float:
-        """The ε that so many rounds cost a device."""
+        """The most that so many rounds cost a device, in steps of a tenth of the stage: accounting takes its time."""
+        step = -(-self.stage.rounds // 10)
+        return self._spent(min(self.stage.rounds, -(-rounds // step) * step))
+
+    @cache  # noqa: B019
+    def _spent(self, rounds: int) -> float:
         exposure = self.sampler.exposure(rounds, len(self.federation.population))
-        return max((c.epsilon for c in self.job.mechanism.claim(exposure) if c.per == "run"), default=math.inf)
+        return max(claim.epsilon for claim in self.job.mechanism.claim(exposure) if claim.per == "run")
 
     def end(self) -> None:
         """Send the threads home."""

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,13 @@ from tacit.lab.buckets import GRID, homes_of, move_homes
 from tacit.lab.data import Population
 from tacit.lab.engine import CHUNK, Tally
 from tacit.lab.federation import Executor, Federation, Rounds
+from tacit.lab.ledger import Ledgers
+from tacit.lab.outlook import warn
 from tacit.lab.progress import Bar
 from tacit.lab.run import Run
 from tacit.plans import Plan
-from tacit.privacy.price import price
-from tacit.record import Folder
+from tacit.privacy.budget import Budget
+from tacit.record import Folder, plain
 from tacit.server import checkpoint
 
 Evaluate = Callable[[Run], dict[str, float]]
@@ -43,6 +46,8 @@ def simulate(
     every: int = 0,
     quiet: bool | None = None,
     save_seconds: float = 30.0,
+    budget: Budget | None = None,
+    after: Run | str | Path | None = None,
 ) -> Run:
     """Run a plan on a population.
 
@@ -59,8 +64,14 @@ def simulate(
         every: 0 evaluates at the end only.
         quiet: no bar; by default there is one where somebody watches.
         save_seconds: how often to save the state, at least.
+        budget: what every device is willing to spend over all its runs; who has spent it falls silent.
+        after: an earlier run, or its folder: everybody's ledger goes on where that one ended.
     """
-    federation = Federation(plan, population, seed=seed, executor=executor, chunk=chunk, grid=grid)
+    ledgers = _ledgers_of(after, population)
+    federation = Federation(
+        plan, population, seed=seed, executor=executor, chunk=chunk, grid=grid, budget=budget, ledgers=ledgers
+    )
+    warn(federation.plan, federation.price, federation.methods)
     diary = _Diary(federation, None if out is None else Folder(out), resume, save_seconds, evaluate, every)
     total = sum(stage.rounds for stage in plan.stages)
     with Bar(plan.name, total, quiet) as diary.bar, _Interruptible() as diary.interrupt:
@@ -124,7 +135,7 @@ class _Diary:
     ):
         self.federation, self.folder, self.save_seconds = federation, folder, save_seconds
         self.evaluate, self.every = evaluate, every if evaluate else 0
-        self.claims = price(federation.plan, len(federation.population))
+        self.claims = federation.price.claims
         self.rows: list[dict[str, Any]] = []
         self.done = self.restored = self.start = 0
         self.pending: list[tuple[int, list[int], Tally, dict[str, float]]] = []
@@ -135,7 +146,8 @@ class _Diary:
     def _open(self, folder: Folder, resume: bool) -> None:
         environment = _environment(self.federation)
         if resume:
-            _same_run(folder, environment)
+            before = _same_run(folder, environment)
+            self.federation.run, self.federation.now = before["run"], before["time"]
             self.restored = folder.latest() or 0
             folder.rewind(self.restored)
             self.rows = folder.rows()
@@ -242,8 +254,10 @@ class _Diary:
             len(federation.methods) - 1,
             federation.params,
             federation.buckets,
-            self.claims,
+            federation.price,
             list(self.rows),
+            federation.ledgers_now(),
+            federation.budget,
             None if self.folder is None else self.folder.path,
         )
 
@@ -266,7 +280,11 @@ def _environment(federation: Federation) -> dict[str, Any]:
         "python": platform.python_version(),
         "backend": jax.default_backend(),
         "seed": federation.seed,
+        "run": federation.run,
+        "time": federation.now,
         "plan_digest": federation.plan.digest,
+        "budget": None if federation.budget is None else plain(asdict(federation.budget)),
+        "earlier": len(federation.ledgers.pages),
         "population": {
             "devices": len(population),
             "events": int(population.items.size),
@@ -276,10 +294,20 @@ def _environment(federation: Federation) -> dict[str, Any]:
     }
 
 
-def _same_run(folder: Folder, environment: dict[str, Any]) -> None:
+def _same_run(folder: Folder, environment: dict[str, Any]) -> dict[str, Any]:
+    """What the folder says of the run, if it is this one."""
     before = json.loads(folder.read("environment.json"))
-    for name in ("plan_digest", "seed", "population"):
+    for name in ("plan_digest", "seed", "population", "budget", "earlier"):
         if before[name] != environment[name]:
             raise RunError(
                 f"{folder.path} cannot be resumed: its {name} is {before[name]!r}, this run's is {environment[name]!r}."
             )
+    return before
+
+
+def _ledgers_of(after: Run | str | Path | None, population: Population) -> Ledgers | None:
+    """The ledgers an earlier run left."""
+    if after is None or isinstance(after, Run):
+        return None if after is None else after.ledgers
+    users = range(len(population)) if population.users is None else population.users
+    return Ledgers.load(Path(after), users)

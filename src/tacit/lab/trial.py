@@ -12,6 +12,7 @@ from tacit.lab.run import Run
 from tacit.lab.simulate import simulate
 from tacit.lab.statistics import Interval
 from tacit.plans import Plan
+from tacit.privacy.budget import Budget
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ class Trial:
             "metrics": run.metrics,
             "intervals": {name: [i.low, i.high] for name, i in self.intervals.items()},
             "claims": [[claim.to_dict() for claim in stage] for stage in run.claims],
+            "whole": run.price.whole.to_dict(),
+            "spent": run.spent(),
             "bytes_up_per_device": run.bytes_up_per_device,
             "bytes_down_per_device": run.bytes_down_per_device,
             "rounds": len(run.rounds),
@@ -87,6 +90,8 @@ def trial(
     resume: bool = False,
     debug: bool = False,
     quiet: bool | None = None,
+    budget: Budget | None = None,
+    after: Run | Path | None = None,
 ) -> Trial:
     """Split a log as a protocol says, run a plan on it, and ask."""
     way = load_protocol(protocol)
@@ -107,5 +112,7 @@ def trial(
         executor="debug" if debug else "fast",
         evaluate=ask,
         quiet=quiet,
+        budget=budget,
+        after=after,
     )
     return Trial(run, answers[-1], time.perf_counter() - began)

@@ -7,19 +7,30 @@ import importlib
 import pkgutil
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 
 import tacit.privacy
 from tacit.errors import PlanError, unknown
-from tacit.privacy.claim import Claim
+from tacit.privacy.claim import Claim, Unit
+from tacit.privacy.events import Event
 from tacit.privacy.sampler import Exposure
 from tacit.settings import fill, setting
 
 Wire = Literal["dense", "rows"]
-_NOT_MECHANISMS = {"mechanism", "claim", "sampler", "price", "accountant", "within"}
+_FURNITURE = {
+    *("accountant", "budget", "card", "claim", "events", "feasibility", "local", "mechanism"),
+    *("frame", "papers", "pld", "positions", "price", "rdp", "sampler", "sums", "within"),
+}
+
+
+class Spread(NamedTuple):
+    """How loud the estimated mean update of a cohort can be, and how noisy it is; both for one number of it."""
+
+    signal: float  # the largest root mean square that bounded updates allow, when all devices agree
+    noise: float  # the standard deviation of the estimate
 
 
 class Mechanism(eqx.Module):
@@ -28,10 +39,16 @@ class Mechanism(eqx.Module):
     `zero`, `add` and `merge` are a commutative monoid in payload space, so a cohort can be folded in chunks, in any
     order, with silent devices masked. `estimate` returns (sum, weight): for every weight, the estimate of
     Σ weight·update with a leading axis k, and Σ weight; the rule decides between sum and mean.
+
+    A plan's settings become a mechanism in two steps: `build_mechanism` checks them one by one, `settle` finds the
+    noise that keeps the plan's promise for so many devices and rounds, and refuses a promise it cannot keep.
     """
 
     messages: eqx.AbstractVar[int | None]  # a device's allowance in this stage: reports it will ever send
     wire: eqx.AbstractVar[Wire]  # "rows": positions may be seen
+    unit: ClassVar[Unit] = "user"  # what the claim protects
+    shows_weight: ClassVar[bool] = False  # whether a report carries the device's own weight; if not, it counts once
+    suggested: ClassVar[tuple[dict[str, Any], ...]] = ({},)  # settings worth a try; the tests try each
 
     @abstractmethod
     def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
@@ -50,12 +67,42 @@ class Mechanism(eqx.Module):
         """The total of two totals."""
 
     @abstractmethod
-    def estimate(self, key: jax.Array, total: Any, n: jax.Array) -> tuple[dict, jax.Array]:
-        """Server: (sum, weight), debiased, and with central noise where the plan asks for it."""
+    def estimate(self, key: jax.Array, total: Any, n: jax.Array, dials: dict) -> tuple[dict, jax.Array]:
+        """Server: (sum, weight), debiased, and with central noise where the plan asks for it; the dials are the round's."""
+
+    def settle(self, exposure: Exposure) -> "Mechanism":
+        """The same mechanism with its noise found for this exposure; nothing to find by default."""
+        del exposure
+        return self
+
+    @abstractmethod
+    def event(self, exposure: Exposure) -> tuple[Event, int]:
+        """What the accountant is told, and how many rounds it covers.
+
+        One message, covering 1 round, is counted each time it is sent. A sum whose cohort chance has chosen covers
+        the stage's rounds together, whoever was drawn.
+        """
 
     @abstractmethod
     def claim(self, exposure: Exposure) -> tuple[Claim, ...]:
-        """What it guarantees, given how often a device is exposed."""
+        """What it guarantees, given how often a device is exposed; the plan's promise comes first."""
+
+    @abstractmethod
+    def visible(self) -> tuple[str, ...]:
+        """What the server sees beside the noise."""
+
+    @abstractmethod
+    def spread(self, numbers: int, reports: float) -> Spread:
+        """Signal and noise of the mean of so many reports of updates of so many numbers."""
+
+    @property
+    def always_releases(self) -> bool:
+        """Whether the server moves even when nobody reported, because it adds the noise."""
+        return False
+
+    def describe(self) -> dict[str, Any]:
+        """The noise and the bounds, as numbers to show."""
+        return {}
 
 
 def messages_setting() -> Any:
@@ -68,10 +115,20 @@ def wire_setting() -> Any:
     return setting("dense")
 
 
+def epsilon_setting() -> Any:
+    """The `epsilon` and `epsilon_per_message` fields of mechanisms that promise one."""
+    return setting(None, at_least=1e-6)  # below, the noise drowns in its own rounding
+
+
+def delta_setting() -> Any:
+    """The `delta` field of mechanisms that promise one."""
+    return setting(None, at_least=0.0)
+
+
 def mechanism_names() -> list[str]:
     """Every mechanism: the files of this room, less those that are its furniture."""
     found = pkgutil.iter_modules(tacit.privacy.__path__)
-    return sorted(m.name for m in found if m.name not in _NOT_MECHANISMS)
+    return sorted(m.name for m in found if m.name not in _FURNITURE)
 
 
 def mechanism_class(name: str, where: str = "privacy") -> type[Mechanism]:

@@ -1,86 +1,57 @@
 """none: the update as it is. For measuring what privacy costs, and for data that is nobody's secret."""
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 
 from tacit.privacy.claim import Claim
-from tacit.privacy.mechanism import Mechanism, Wire, messages_setting, wire_setting
+from tacit.privacy.events import Unbounded
+from tacit.privacy.mechanism import Spread, Wire, messages_setting, wire_setting
 from tacit.privacy.sampler import Exposure
-from tacit.rows import Rows, is_rows
+from tacit.privacy.sums import Summed
 
 
-class NoMechanism(Mechanism):
+class NoMechanism(Summed):
     """Send the update unchanged; sum what arrives.
 
     Guarantee:
         None: ε = ∞, in every model, for every unit. Whoever receives a report sees the update.
-
-    The total is (Σ weight·update for each weight, Σ weight). Integer leaves are counted, not weighted: their sums are
-    exact up to 2³¹.
     """
 
     messages: int | None = messages_setting()
     wire: Wire = wire_setting()
+    shows_weight: ClassVar[bool] = True
+    suggested: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"wire": "rows"})
 
     def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
         """The update."""
         del key, dials
         return update
 
-    def zero(self, params: dict, weights: int) -> Any:
-        """Zeros, with one sum for each weight."""
-        sums = jax.tree.map(lambda leaf: jnp.zeros((weights, *leaf.shape), leaf.dtype), params)
-        return sums, jnp.zeros(weights, jnp.float32)
+    def total_type(self, leaf: jax.Array) -> Any:
+        """As they came: counts stay whole numbers."""
+        return leaf.dtype
 
-    def add(self, total: Any, payloads: Any, weights: jax.Array, sent: jax.Array) -> Any:
-        """Fold a chunk in; row-sparse leaves stay row-sparse until the sum."""
-        sums, weight = total
-        counted = jnp.where(sent[:, None], weights, 0.0)  # [c, k]
-        leaves, tree = jax.tree.flatten(sums)
-        parts = tree.flatten_up_to(payloads)
-        leaves = [_add_leaf(leaf, part, counted, sent) for leaf, part in zip(leaves, parts)]
-        return jax.tree.unflatten(tree, leaves), weight + counted.sum(0)
-
-    def merge(self, one: Any, other: Any) -> Any:
-        """Sum of sums."""
-        return jax.tree.map(jnp.add, one, other)
-
-    def estimate(self, key: jax.Array, total: Any, n: jax.Array) -> tuple[dict, jax.Array]:
-        """The sums themselves: nothing to debias, nothing to add."""
-        del key, n
-        return total
+    def event(self, exposure: Exposure) -> tuple[Unbounded, int]:
+        """Every message tells everything."""
+        del exposure
+        return Unbounded("no noise"), 1
 
     def claim(self, exposure: Exposure) -> tuple[Claim, ...]:
         """ε = ∞, said plainly."""
-        seen = ["no noise: whoever receives a report sees the update and its weight"]
-        if self.wire == "rows":
-            seen.append("positions are visible: the bytes reveal which rows were touched")
-        return (
-            Claim("local", "user", exposure.relation, math.inf, 0.0, "message", "corrected", "server", tuple(seen)),
-            Claim("local", "user", exposure.relation, math.inf, 0.0, "run", "corrected", "server", tuple(seen)),
+        return tuple(
+            Claim("local", "user", exposure.relation, math.inf, 0.0, per, "corrected", "server", self.visible())
+            for per in ("message", "run")
         )
 
+    def spread(self, numbers: int, reports: float) -> Spread:
+        """All signal."""
+        del numbers, reports
+        return Spread(math.inf, 0.0)
 
-def _add_leaf(total: jax.Array, part: Any, counted: jax.Array, sent: jax.Array) -> jax.Array:
-    """One leaf of one chunk: total[k, ...] += Σ_c counted[c, k]·part[c, ...]."""
-    if jnp.issubdtype(total.dtype, jnp.integer):
-        counted = jnp.broadcast_to(sent[:, None], counted.shape).astype(total.dtype)
-    if not is_rows(part):
-        return total + jnp.einsum("ck,c...->k...", counted, part)
-    # One flat table for all weights: a slice for each would be copied out and back for every chunk.
-    weights, rows, *rest = total.shape
-    flat = total.reshape(weights * rows, *rest)
-    for w in range(weights):
-        scale = counted[:, w].reshape((-1, 1) + (1,) * len(rest))
-        place = jnp.where(part.index < rows, part.index + w * rows, weights * rows)  # padding stays out of range
-        flat = _scatter(flat, Rows(place, part.value * scale))
-    return flat.reshape(total.shape)
-
-
-def _scatter(table: jax.Array, chunk: Rows) -> jax.Array:
-    """Add the rows of many devices, [c, n] and [c, n, ...], into one table."""
-    index = chunk.index.reshape(-1)
-    return table.at[index].add(chunk.value.reshape(index.shape + table.shape[1:]), mode="drop")
+    def visible(self) -> tuple[str, ...]:
+        """Everything."""
+        seen = ("no noise: whoever receives a report sees the update and its weight",)
+        rows = ("positions are visible: the bytes reveal which rows were touched",)
+        return seen + rows if self.wire == "rows" else seen

@@ -1,34 +1,158 @@
 """Price: what a plan costs, before anything runs. A pure function of the plan and the number of devices."""
 
 import math
+from dataclasses import dataclass, replace
+from typing import Any
 
+from tacit.errors import PlanError
 from tacit.plans import Plan, Stage
-from tacit.privacy.claim import Claim
-from tacit.privacy.mechanism import build_mechanism
-from tacit.privacy.sampler import Pooled, build_sampler
+from tacit.privacy.claim import Claim, Relation, Trust
+from tacit.privacy.events import Event, Pure, Unbounded, event_to_dict
+from tacit.privacy.mechanism import Mechanism, build_mechanism
+from tacit.privacy.sampler import Exposure, Pooled, build_sampler
+
+_NOTHING = Claim("local", "user", "replace_one", 0.0, 0.0, "run", "corrected", "nobody", ("nothing leaves the device",))
+_RAW = ("raw data: whole histories are pooled on one machine",)
 
 
-def price(plan: Plan, devices: int) -> tuple[tuple[Claim, ...], ...]:
-    """For each stage, what it guarantees: per message and per run.
+@dataclass(frozen=True)
+class StagePrice:
+    """What one stage costs a device, and what is seen beside the noise."""
 
-    >>> from tacit.plans import Stage
-    >>> [[claim]] = price(Plan("p", (Stage("mfu"),)), 10)
-    >>> str(claim)
+    claims: tuple[Claim, ...]
+    visible: tuple[str, ...]
+    mechanism: Mechanism | None = None  # settled; None where nothing is sent
+    exposure: Exposure | None = None
+    event: Event | None = None
+    covers: int = 1  # the rounds one event stands for
+
+    @property
+    def messages(self) -> int:
+        """The most reports a device sends in this stage."""
+        if self.mechanism is None or self.exposure is None:
+            return 0
+        return self.exposure.at_most(self.mechanism.messages).messages
+
+    @property
+    def spent(self) -> tuple[tuple[Event, int], ...]:
+        """What the worst-off device goes through, for the accountant."""
+        if self.event is None:
+            return ()
+        return ((self.event, self.messages if self.covers == 1 else self.covers),)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "mechanism": type(self.mechanism).__module__.rpartition(".")[2] if self.mechanism else None,
+            "messages": self.messages,
+            "noise": self.mechanism.describe() if self.mechanism else {},
+            "event": event_to_dict(self.event) if self.event else None,
+            "claims": [claim.to_dict() for claim in self.claims],
+            "visible": list(self.visible),
+        }
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a plan costs for so many devices: stage by stage, and the whole."""
+
+    plan: Plan
+    devices: int
+    stages: tuple[StagePrice, ...]
+    whole: Claim
+
+    @property
+    def claims(self) -> tuple[tuple[Claim, ...], ...]:
+        """For each stage, its claims."""
+        return tuple(stage.claims for stage in self.stages)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "plan": self.plan.name,
+            "digest": self.plan.digest,
+            "devices": self.devices,
+            "whole": self.whole.to_dict(),
+            "stages": [stage.to_dict() for stage in self.stages],
+        }
+
+
+def price(plan: Plan, devices: int) -> Price:
+    """What the plan guarantees and what is seen, for a population of this size.
+
+    >>> str(price(Plan("p", (Stage("mfu"),)), 10).whole)
     'ε = 0 per run, local, unit user, replace-one, trust: nobody (nothing leaves the device)'
     """
-    return tuple(_price_stage(stage, devices) for stage in plan.stages)
+    if devices < 1:
+        raise PlanError(f"The number of devices must be at least 1, got {devices}.")
+    stages = tuple(_price_stage(stage, devices, number) for number, stage in enumerate(plan.stages, 1))
+    return Price(plan, devices, stages, _compose(stages))
 
 
-def _price_stage(stage: Stage, devices: int) -> tuple[Claim, ...]:
-    sampler = build_sampler(stage.cohort)
-    if isinstance(sampler, Pooled):
-        raw = ("raw data: whole histories are pooled on one machine",)
-        return (Claim("central", "user", "replace_one", math.inf, 0.0, "run", "corrected", "server", raw),)
-    mechanism = build_mechanism(stage.privacy)
+def settle(stage: Stage, devices: int, number: int = 1) -> tuple[Mechanism, Exposure]:
+    """A stage's mechanism with the noise that keeps its promise, and the exposure it was found for."""
+    where = f"Plan stage {number}: privacy"
+    exposure = build_sampler(stage.cohort).exposure(stage.rounds, devices)
+    return build_mechanism(stage.privacy, where).settle(exposure), exposure
+
+
+def _price_stage(stage: Stage, devices: int, number: int) -> StagePrice:
+    if isinstance(build_sampler(stage.cohort), Pooled):
+        raw = Claim("central", "user", "replace_one", math.inf, 0.0, "run", "corrected", "server", _RAW)
+        return StagePrice((raw,), _RAW, event=Unbounded("raw data"))
     if stage.rounds == 0:
-        nothing = ("nothing leaves the device",)
-        return (Claim("local", "user", "replace_one", 0.0, 0.0, "run", "corrected", "nobody", nothing),)
-    exposure = sampler.exposure(stage.rounds, devices)
-    if mechanism.messages is not None:
-        exposure = exposure._replace(messages=min(exposure.messages, mechanism.messages))
-    return mechanism.claim(exposure)
+        return StagePrice((_NOTHING,), ())
+    mechanism, exposure = settle(stage, devices, number)
+    event, covers = mechanism.event(exposure)
+    return StagePrice(mechanism.claim(exposure), mechanism.visible(), mechanism, exposure, event, covers)
+
+
+def _compose(stages: tuple[StagePrice, ...]) -> Claim:
+    """All stages together, in one accountant: the output of a stage is the next one's broadcast."""
+    costly = [stage for stage in stages if stage.event is not None]
+    runs = [_two_sided(stage.claims) for stage in costly]
+    if len(runs) < 2:
+        return runs[0] if runs else _NOTHING
+    first, conditions = runs[0], tuple(dict.fromkeys(word for run in runs for word in run.conditions))
+    if len({run.unit for run in runs}) > 1:
+        differ = ("stages protect different units, so no single number covers the plan; see each stage",)
+        return replace(first, epsilon=math.inf, unit="user", conditions=differ)
+    relation = _common(tuple(run.relation for run in runs))
+    delta = max(run.delta for run in runs)
+    spent = tuple(part for stage in costly for part in stage.spent)
+    return Claim(
+        "local" if all(run.model == "local" for run in runs) else "central",
+        first.unit,
+        relation,
+        _epsilon(spent, delta, relation),
+        delta,
+        "run",
+        "paper" if any(run.fidelity == "paper" for run in runs) else "corrected",
+        _trusted([run.trust for run in runs]),
+        conditions,
+    )
+
+
+def _two_sided(claims: tuple[Claim, ...]) -> Claim:
+    """The claim of the run; one that protects in one direction only does not stand for it."""
+    return next(claim for claim in claims if claim.per == "run" and claim.relation != "one_sided_1_to_0")
+
+
+def _trusted(trusts: list[Trust]) -> Trust:
+    """Whoever any stage trusts."""
+    order: tuple[Trust, ...] = ("server", "organisation", "nobody")
+    return next(trust for trust in order if trust in trusts)
+
+
+def _common(relations: tuple[Relation, ...]) -> Relation:
+    """The relation of all stages; where they differ, replace-one, which covers adding and removing."""
+    return relations[0] if len(set(relations)) == 1 else "replace_one"
+
+
+def _epsilon(spent: tuple, delta: float, relation: Relation) -> float:
+    from tacit.privacy import accountant
+
+    # A pure event is between any two inputs, so it has no relation of its own to compose under.
+    pure = all(isinstance(event, Pure | Unbounded) for event, _ in spent)
+    relation = "replace_one" if pure else relation
+    return accountant.compose(spent, delta, relation).epsilon

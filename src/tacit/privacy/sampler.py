@@ -13,6 +13,7 @@ import equinox as eqx
 import numpy as np
 
 from tacit.errors import PlanError, unknown
+from tacit.privacy.events import Event, FixedGaussian, Gaussian, PoissonGaussian
 from tacit.settings import fill, setting
 
 
@@ -22,8 +23,26 @@ class Exposure(NamedTuple):
     sampler: str
     rounds: int
     messages: int  # the most reports one device may be asked for in the run
-    rate: float  # the share of devices asked in a round
+    devices: int
+    cohort: float  # devices asked in a round, on average
     relation: Literal["replace_one", "add_remove"]  # the neighbours for which this sampler is analysed
+    drawn: Literal["fixed", "poisson"] | None = None  # how chance chooses a cohort; None: it hides nobody
+
+    def at_most(self, messages: int | None) -> "Exposure":
+        """The same run for a device that falls silent after so many messages."""
+        return self if messages is None else self._replace(messages=min(self.messages, messages))
+
+    def gaussian(self, noise: float) -> tuple[Event, int]:
+        """What sums with Gaussian noise do to one device, and how often: the only place where that is decided.
+
+        A device that falls silent after some messages is no longer drawn by chance alone, so what chance hides is
+        not counted for it.
+        """
+        if self.drawn == "poisson" and self.messages >= self.rounds:
+            return PoissonGaussian(noise, self.cohort / self.devices), self.rounds
+        if self.drawn == "fixed" and self.messages >= self.rounds:
+            return FixedGaussian(noise, round(self.cohort), self.devices), self.rounds
+        return Gaussian(noise), self.messages
 
 
 class Sampler(eqx.Module):
@@ -64,8 +83,7 @@ class All(Sampler):
 
     def exposure(self, rounds: int, devices: int) -> Exposure:
         """Each device is asked each round."""
-        del devices
-        return Exposure(self.name, rounds, rounds, 1.0, "replace_one")
+        return Exposure(self.name, rounds, rounds, devices, devices, "replace_one")
 
 
 class Pass(Sampler):
@@ -88,7 +106,7 @@ class Pass(Sampler):
     def exposure(self, rounds: int, devices: int) -> Exposure:
         """One message a pass."""
         passes = math.ceil(rounds / math.ceil(devices / self.count))
-        return Exposure(self.name, rounds, passes, min(1.0, self.count / devices), "replace_one")
+        return Exposure(self.name, rounds, passes, devices, self.size(devices), "replace_one")
 
 
 class Fixed(Sampler):
@@ -108,7 +126,8 @@ class Fixed(Sampler):
 
     def exposure(self, rounds: int, devices: int) -> Exposure:
         """A device may be drawn every round."""
-        return Exposure(self.name, rounds, rounds, min(1.0, self.count / devices), "replace_one")
+        _enough(self.count, devices)
+        return Exposure(self.name, rounds, rounds, devices, self.count, "replace_one", "fixed")
 
 
 class Poisson(Sampler):
@@ -127,8 +146,7 @@ class Poisson(Sampler):
 
     def exposure(self, rounds: int, devices: int) -> Exposure:
         """A device may be drawn every round; neighbours differ by one device's presence."""
-        del devices
-        return Exposure(self.name, rounds, rounds, self.rate, "add_remove")
+        return Exposure(self.name, rounds, rounds, devices, self.size(devices), "add_remove", "poisson")
 
 
 class One(Sampler):
@@ -147,7 +165,7 @@ class One(Sampler):
 
     def exposure(self, rounds: int, devices: int) -> Exposure:
         """A device may be drawn every round."""
-        return Exposure(self.name, rounds, rounds, 1 / devices, "replace_one")
+        return Exposure(self.name, rounds, rounds, devices, 1, "replace_one", "fixed")
 
 
 class Pooled(Sampler):
@@ -167,8 +185,8 @@ class Pooled(Sampler):
 
     def exposure(self, rounds: int, devices: int) -> Exposure:
         """Everything is seen once."""
-        del rounds, devices
-        return Exposure(self.name, 0, 1, 1.0, "replace_one")
+        del rounds
+        return Exposure(self.name, 0, 1, devices, devices, "replace_one")
 
 
 SAMPLERS: dict[str, type[Sampler]] = {s.name: s for s in (All, Pass, Fixed, Poisson, One, Pooled)}

@@ -38,12 +38,23 @@ def merge(mechanism: Mechanism, one: Any, other: Any) -> Any:
 
 
 def close(
-    key: jax.Array, mechanism: Mechanism, rule: Rule, trains: tuple[str, ...], params: dict, total: Any, state: Any
+    key: jax.Array,
+    mechanism: Mechanism,
+    rule: Rule,
+    trains: tuple[str, ...],
+    params: dict,
+    total: Any,
+    state: Any,
+    dials: dict | None = None,
 ) -> tuple[dict, Any, jax.Array]:
-    """Parameters and rule state after the round, and how many reported. If nobody did, nothing moves."""
+    """Parameters and rule state after the round, and how many reported.
+
+    If nobody did, nothing moves; unless the mechanism adds noise here, for then that nobody did must not show.
+    """
     payloads, n = total
-    estimate = mechanism.estimate(key, payloads, n)
+    estimate = mechanism.estimate(key, payloads, n, dials or {})
     before = trained(params, trains)
     after, moved = rule.finish(before, estimate, n, state)
-    after, moved = jax.tree.map(lambda new, old: jnp.where(n > 0, new, old), (after, moved), (before, state))
+    moves = (n > 0) | mechanism.always_releases
+    after, moved = jax.tree.map(lambda new, old: jnp.where(moves, new, old), (after, moved), (before, state))
     return {**params, **after}, moved, n

@@ -96,8 +96,12 @@ class Count(Rule):
     def finish(self, params: dict, estimate: Estimate, n: jax.Array, state: Any) -> tuple[dict, Any]:
         """c ← c + Σ c_u."""
         del n
-        counts = jax.tree.map(lambda p, c: p + c.astype(p.dtype), params, _scaled(estimate, "sum"))
-        return counts, state
+        return jax.tree.map(lambda p, c: p + _whole(c).astype(p.dtype), params, _scaled(estimate, "sum")), state
+
+
+def _whole(count: jax.Array) -> jax.Array:
+    """The nearest whole number, where noise has made it a fraction."""
+    return jnp.round(count) if jnp.issubdtype(count.dtype, jnp.floating) else count
 
 
 class Optimiser(Rule):

@@ -47,12 +47,13 @@ class FederatedCollaborativeFiltering(Method):
 
     def prepare(self, history: History) -> Rows:
         """The weight c_ui of each item used."""
-        index, d = coalesce(history.items, jnp.ones(history.items.shape), self.catalog.n_items)
+        own = coalesce(history.items, jnp.ones(history.items.shape), self.catalog.n_items)
+        d = own.value
         if self.weights == "all":
-            return Rows(index, jnp.where(d > 0, 1 + self.alpha * d, 0.0))
+            return own.with_value(jnp.where(d > 0, 1 + self.alpha * d, 0.0))
         # c_ui = d_ui^γ / Σ_j d_uj^γ, and 0^γ := 0
         power = jnp.where(d > 0, d**self.gamma, 0.0)
-        return Rows(index, power / jnp.maximum(power.sum(), 1e-30))
+        return own.with_value(power / jnp.maximum(power.sum(), 1e-30))
 
     def enter(self, key: jax.Array, own: Rows) -> dict:
         """A small random vector, until the first solve."""
@@ -81,7 +82,7 @@ class FederatedCollaborativeFiltering(Method):
         # w_i = c_i (q_i·p − a_i), and F = w pᵀ
         used = c * (dot(gather(Q, own.index), p) - 1.0)
         if self.weights == "own":
-            return Rows(own.index, jnp.outer(used, p))
+            return own.with_value(jnp.outer(used, p))
         w = dot(Q, p).at[own.index].set(used, mode="drop")
         return jnp.outer(w, p)
 

@@ -34,7 +34,7 @@ class ItemNeighbours(AtHome):
     def prepare(self, history: History) -> Rows:
         """The distinct items, each with weight 1."""
         own = coalesce(history.items, jnp.ones(history.items.shape), self.catalog.n_items)
-        return own._replace(value=jnp.minimum(own.value, 1.0))
+        return own.with_value(jnp.minimum(own.value, 1.0))
 
     def score(self, params: dict, local: dict, own: Rows, recent: jax.Array, candidates: jax.Array) -> jax.Array:
         """Σ similarity."""

@@ -30,7 +30,7 @@ class Popularity(Method):
     def prepare(self, history: History) -> Rows:
         """The distinct items, each with count 1."""
         own = coalesce(history.items, jnp.ones_like(history.items), self.catalog.n_items)
-        return own._replace(value=jnp.minimum(own.value, 1))
+        return own.with_value(jnp.minimum(own.value, 1))
 
     def enter(self, key: jax.Array, own: Rows) -> dict:
         """No private state."""

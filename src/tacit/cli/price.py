@@ -1,0 +1,91 @@
+"""`tacit price`: what a plan costs and whether it can work, before anything runs."""
+
+import math
+from typing import Annotated, Any
+
+import typer
+
+from tacit.cli.common import print_json, with_settings
+
+
+def price_plan(
+    plan: Annotated[str | None, typer.Argument(help="A built-in plan, or a TOML file.")] = None,
+    users: Annotated[int, typer.Option(min=1, help="How many devices take part.")] = 1000,
+    items: Annotated[int, typer.Option(min=1, help="How many items there are.")] = 1000,
+    events: Annotated[int, typer.Option(min=1, help="Events in a typical history.")] = 50,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="privacy.epsilon=4 and so on; may be repeated.")
+    ] = None,
+    papers: Annotated[bool, typer.Option(help="Five papers' own settings: as claimed beside as accounted.")] = False,
+    as_card: Annotated[bool, typer.Option("--card", help="A page for a public registry, in Markdown.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """What a plan guarantees and reveals, and whether it can work, before anything runs."""
+    if papers:
+        _papers(as_json)
+        return
+    if plan is None:
+        raise typer.BadParameter("Name a plan to price, or use --papers.")
+    from tacit.catalog import Catalog
+    from tacit.lab.outlook import look
+    from tacit.lab.shelf import complete, load_plan
+    from tacit.privacy.card import card, to_markdown
+    from tacit.privacy.price import price
+
+    chosen = complete(with_settings(load_plan(plan), setting or []))
+    cost = price(chosen, users)
+    if as_card and not as_json:
+        print(to_markdown(card(cost)))
+        return
+    views = look(chosen, cost, Catalog(items), events)
+    if as_json:
+        stages = [{**stage.to_dict(), "outlook": view.to_dict()} for stage, view in zip(cost.stages, views)]
+        print_json({**card(cost), "items": items, "events": events, "stages": stages})
+        return
+    _print(chosen, cost, views)
+
+
+def _print(plan: Any, cost: Any, views: tuple) -> None:
+    from tacit.privacy.card import sentence
+
+    print(f"{plan.name} for {cost.devices:,} devices: {cost.whole}\n{sentence(cost.whole)}")
+    for number, (stage, priced, view) in enumerate(zip(plan.stages, cost.stages, views), 1):
+        print(f"\nstage {number}: {stage.method}, {stage.privacy['mechanism']}, {stage.rounds} rounds")
+        for claim in priced.claims:
+            print(f"  {claim}")
+        for word in priced.visible:
+            print(f"  visible: {word}")
+        if priced.mechanism is not None:
+            _print_outlook(priced, view)
+
+
+def _print_outlook(priced: Any, view: Any) -> None:
+    noise = ", ".join(
+        f"{name.replace('_', ' ')} {_short(value)}" for name, value in priced.mechanism.describe().items()
+    )
+    if noise:
+        print(f"  noise: {noise}")
+    print(
+        f"  a device: {priced.messages} message(s) of {view.bytes_up:,.0f} bytes up, {view.bytes_down:,.0f} down; "
+        f"{view.memory:,} bytes of memory and {view.operations:,.0f} operations a round"
+    )
+    if not math.isinf(view.signal_to_noise):
+        print(
+            f"  outlook: {view.verdict}; signal to noise {view.signal_to_noise:.3g} a number over the run, at best; "
+            f"{view.numbers:,} numbers, about {view.devices_needed:,.0f} devices make it workable"
+        )
+    for way in view.advice:
+        print(f"    helps: {way}")
+
+
+def _short(value: Any) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def _papers(as_json: bool) -> None:
+    from tacit.privacy import papers
+
+    if as_json:
+        print_json({"rows": papers.rows(), "tables_of_004": papers.tables_of_004()})
+    else:
+        print(papers.to_markdown())

@@ -1,0 +1,136 @@
+"""Card: what a plan or a run guarantees, in the shape of an entry of a public registry: JSON, and a page a person reads."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from tacit.privacy.claim import Claim
+from tacit.privacy.price import Price
+
+_NOT_COVERED = (
+    "that a device took part, and when",
+    "choosing settings by looking at results of earlier runs on the same people, unless those runs are in the ledger",
+    "what the people recommended to, or anybody who sees their screen, can conclude",
+    "attacks on the rounding of floating-point noise",
+)
+_RELATIONS = {
+    "replace_one": "one unit replaced by any other",
+    "add_remove": "one unit there or not",
+    "zero_out": "one unit's contribution replaced by nothing",
+    "one_sided_1_to_0": "a unit that is there, towards one that is not; not the other way",
+}
+
+
+def card(price: Price, facts: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The entry as plain values. `facts` may add what a run knows: date, metrics, ledger, bytes."""
+    whole = price.whole
+    return {
+        "name": price.plan.name,
+        "digest": price.plan.digest,
+        "purpose": "recommendation: histories stay on devices, reports are summed by a server",
+        "devices": price.devices,
+        "flavour": _flavour(whole),
+        "guarantee": whole.to_dict(),
+        "in_words": sentence(whole),
+        "composed_by": _accountant(price),
+        "stages": [
+            {"number": number, "method": stage.method, **priced.to_dict()}
+            for number, (stage, priced) in enumerate(zip(price.plan.stages, price.stages), 1)
+        ],
+        "not_covered": list(_NOT_COVERED),
+        **(facts or {}),
+    }
+
+
+def sentence(claim: Claim) -> str:
+    """A claim as a sentence for somebody who has to decide.
+
+    >>> sentence(Claim("local", "user", "replace_one", 1.0, 0.0, "run", "corrected", "nobody"))
+    'Whoever sees everything one device sends in the run can guess between two possible users right at most 73.1 % of the time (a blind guess: 50 %).'
+    """
+    if math.isinf(claim.epsilon):
+        return f"There is no guarantee for a {claim.unit}: what is sent may reveal it with certainty."
+    from tacit.privacy.accountant import guess_bound
+
+    if claim.epsilon == 0 and claim.delta == 0:
+        return "Nothing about the unit can be learnt: what is sent does not depend on it."
+    who = "sees everything one device sends in" if claim.model == "local" else "sees everything the server releases in"
+    right = 100 * guess_bound(claim.epsilon, claim.delta)
+    return (
+        f"Whoever {who} the {claim.per} can guess between two possible {claim.unit}s right at most {right:.3g} % of "
+        "the time (a blind guess: 50 %)."
+    )
+
+
+def to_markdown(card: Mapping[str, Any]) -> str:
+    """The entry as a page."""
+    claim = card["guarantee"]
+    lines = [
+        f"# Privacy card: {card['name']}",
+        "",
+        card["in_words"],
+        "",
+        *_table(
+            {
+                "ε": _number(claim["epsilon"]),
+                "δ": _number(claim["delta"]),
+                "for": claim["per"],
+                "unit": claim["unit"],
+                "neighbours": f"{claim['relation'].replace('_', '-')}: {_RELATIONS[claim['relation']]}",
+                "model": claim["model"],
+                "must be trusted": claim["trust"],
+                "flavour": card["flavour"],
+                "composed by": card["composed_by"],
+                "devices": f"{card['devices']:,}",
+                "plan": f"{card['name']} ({card['digest']})",
+            }
+        ),
+    ]
+    for stage in card["stages"]:
+        lines += ["", f"## Stage {stage['number']}: {stage['method']}, {stage['mechanism'] or 'nothing sent'}", ""]
+        lines += _table({name.replace("_", " "): _number(value) for name, value in stage["noise"].items()})
+        lines += ["", "Claims:", "", *(f"- {_claim(one)}" for one in stage["claims"])]
+        lines += ["", "Seen beside the noise:", "", *(f"- {word}" for word in stage["visible"] or ["nothing"])]
+    if "ledger" in card:
+        lines += ["", "## Spent so far, over all runs", "", *_ledger(card["ledger"])]
+    lines += ["", "## Not covered", "", *(f"- {word}" for word in card["not_covered"]), ""]
+    return "\n".join(lines)
+
+
+def _table(rows: Mapping[str, str]) -> list[str]:
+    return ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
+
+
+def _ledger(ledger: Mapping[str, Any]) -> list[str]:
+    rows = [f"| {name} | {_number(ledger[name]['median'])} | {_number(ledger[name]['worst'])} |" for name in _SPENT]
+    return ["| | median device | worst device |", "|---|---|---|", *rows]
+
+
+_SPENT = ("epsilon", "messages", "bytes")
+
+
+def _claim(values: Mapping[str, Any]) -> str:
+    numbers = {name: float(values[name]) for name in ("epsilon", "delta")}
+    return str(Claim(**{**values, **numbers, "conditions": tuple(values["conditions"])}))
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "∞" if math.isinf(value) else f"{value:,.6g}"
+    return "∞" if value == "inf" else str(value)
+
+
+def _flavour(claim: Claim) -> str:
+    if math.isinf(claim.epsilon):
+        return "none"
+    return "approximate differential privacy" if claim.delta else "pure differential privacy"
+
+
+def _accountant(price: Price) -> str:
+    from tacit.privacy.accountant import compose
+
+    spent = tuple(part for stage in price.stages for part in stage.spent)
+    if not spent or math.isinf(price.whole.epsilon):
+        return "nothing to compose"
+    relation = price.whole.relation if price.whole.model == "central" else "replace_one"
+    return compose(spent, price.whole.delta, relation).by

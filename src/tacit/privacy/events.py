@@ -1,0 +1,75 @@
+"""Events: what happened to one device's data, in the words accounting needs. The sampler makes them, never the user.
+
+`noise` is the standard deviation of the noise divided by the most one device can contribute in L2 norm (the clip
+bound), whatever the neighbouring relation; how much two neighbours can differ (once the bound, or twice) is the
+accountant's business.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal
+
+Relation = Literal["replace_one", "add_remove", "zero_out", "one_sided_1_to_0"]
+
+
+@dataclass(frozen=True)
+class Pure:
+    """One message with pure ε between any two inputs of one device."""
+
+    kind: ClassVar[str] = "pure"
+    epsilon: float
+    parts: int = 1  # the message is so many independent parts of epsilon / parts each: they compose better than a whole
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """One message, or one sum in which every device takes part, with Gaussian noise."""
+
+    kind: ClassVar[str] = "gaussian"
+    noise: float
+
+
+@dataclass(frozen=True)
+class PoissonGaussian:
+    """One sum over a cohort for which each device was drawn by its own coin, with Gaussian noise."""
+
+    kind: ClassVar[str] = "poisson_gaussian"
+    noise: float
+    rate: float
+
+
+@dataclass(frozen=True)
+class FixedGaussian:
+    """One sum over a cohort of fixed size, drawn without replacement, with Gaussian noise."""
+
+    kind: ClassVar[str] = "fixed_gaussian"
+    noise: float
+    cohort: int
+    devices: int
+
+
+@dataclass(frozen=True)
+class Unbounded:
+    """Something left that no finite ε covers."""
+
+    kind: ClassVar[str] = "unbounded"
+    why: str
+
+
+Event = Pure | Gaussian | PoissonGaussian | FixedGaussian | Unbounded
+Spent = tuple[tuple[Event, int], ...]  # what happened, and how often
+_KINDS = {kind.kind: kind for kind in (Pure, Gaussian, PoissonGaussian, FixedGaussian, Unbounded)}
+
+
+def event_to_dict(event: Event) -> dict[str, Any]:
+    """Plain values, for JSON.
+
+    >>> event_to_dict(Pure(1.0))
+    {'kind': 'pure', 'epsilon': 1.0, 'parts': 1}
+    """
+    return {"kind": event.kind, **asdict(event)}
+
+
+def event_from_dict(values: dict[str, Any]) -> Event:
+    """The event those plain values stand for."""
+    rest = dict(values)
+    return _KINDS[rest.pop("kind")](**rest)

@@ -1,0 +1,200 @@
+"""gaussian: bound the update in L2 norm and add normal noise, at the server to the sum, or at home to the message."""
+
+import math
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from tacit.errors import PlanError
+from tacit.privacy.claim import Claim, Per
+from tacit.privacy.events import Event
+from tacit.privacy.events import Gaussian as GaussianEvent
+from tacit.privacy.local import ASKED, FLOATS
+from tacit.privacy.mechanism import Spread, delta_setting, epsilon_setting, messages_setting, wire_setting
+from tacit.privacy.sampler import Exposure
+from tacit.privacy.sums import Summed
+from tacit.rows import dense_tree
+from tacit.settings import setting
+
+
+class Gaussian(Summed):
+    """Clip to ‖x‖₂ ≤ S at home; add N(0, (noise·S)²) to every number.
+
+    - `place = "central"`: the server adds the noise once, to the sum of the cohort, and divides by the planned size of
+      the cohort, so that a device that does not answer counts as zero.
+    - `place = "local"`: each device adds it to its own message.
+
+    `noise` is in units of the clip bound S. Two neighbours that replace one device by another differ by 2S, so the
+    multiplier an accountant sees is noise/2; where neighbours differ by one device's presence (Poisson cohorts), it is
+    noise. Give `epsilon` for the run and the noise is found, or give `noise` and the ε is told.
+
+    Guarantee:
+        `central`: (ε, δ) for everything released, all rounds together, unit user; the server sees every clipped report
+        and must be trusted. Cohorts drawn by chance make it stronger, as long as nobody learns who was drawn. `local`:
+        (ε, δ) of each message between any two updates of one device, whoever reads it. Unbiased for the clipped
+        update. noise = 0 is ε = ∞.
+
+    Paper: Balle and Wang, "Improving the Gaussian mechanism for differential privacy" (ICML 2018).
+    """
+
+    messages: int | None = messages_setting()
+    wire: Literal["dense"] = wire_setting()
+    place: Literal["central", "local"] = setting("central")
+    clip: float = setting(1.0, above=0.0)
+    noise: float | None = setting(None, at_least=0.0)
+    epsilon: float | None = epsilon_setting()
+    delta: float | None = delta_setting()
+    cohort: float | None = eqx.field(static=True, default=None)  # the planned size, once settled
+    suggested: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"epsilon": 2.0},
+        {"noise": 1.5, "clip": 0.5},
+        {"epsilon": 2.0, "place": "local"},
+        {"noise": 4.0, "clip": 2.0, "place": "local"},
+    )
+
+    def __check_init__(self):
+        if self.noise is None and self.epsilon is None:
+            raise PlanError("privacy of gaussian must give epsilon (for the run) or noise, got neither.")
+
+    def settle(self, exposure: Exposure) -> "Gaussian":
+        """Find δ and the noise, and check that the promise is kept."""
+        from tacit.privacy import accountant
+
+        exposure = exposure.at_most(self.messages)
+        delta = accountant.default_delta(exposure.devices) if self.delta is None else self.delta
+        accountant.check_delta(delta, exposure.devices, "privacy.delta")
+        settled = replace(self, delta=delta, cohort=exposure.cohort)
+        if self.place == "local":
+            settled = replace(settled, messages=exposure.messages)
+        if self.noise is None:
+            # `spent` below is what is claimed, so what is calibrated is what is claimed.
+            assert self.epsilon is not None
+            settled = replace(settled, noise=0.0)
+            noise = accountant.calibrate(
+                lambda noise: replace(settled, noise=noise).spent(exposure),
+                self.epsilon,
+                delta,
+                self.relation(exposure),
+            )
+            settled = replace(settled, noise=noise)
+        settled.check_promise(exposure)
+        return settled
+
+    def check_promise(self, exposure: Exposure) -> None:
+        """Refuse an epsilon that the noise does not keep."""
+        cost = next(claim for claim in self.claim(exposure) if claim.per == "run")
+        if self.epsilon is not None and cost.epsilon > self.epsilon * (1 + 1e-9):
+            raise PlanError(
+                f"privacy.epsilon = {self.epsilon:g} is a promise that noise = {self.noise:g} does not keep: the run "
+                f"costs {cost.epsilon:.4g} at δ = {self.delta:g}. Leave one of the two out."
+            )
+
+    @property
+    def deviation(self) -> float:
+        """σ: the standard deviation of the noise on each number."""
+        if self.noise is None:
+            raise PlanError("privacy.epsilon is not turned into noise yet; settle the mechanism for a population.")
+        return self.noise * self.clip
+
+    def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
+        """x·min(1, S/‖x‖₂), dense, with noise where the place is local."""
+        del dials
+        x = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), dense_tree(update))
+        norm = jnp.sqrt(sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves(x)))
+        shrink = jnp.minimum(1.0, self.clip / jnp.maximum(norm, 1e-30))
+        x = jax.tree.map(lambda leaf: leaf * shrink, x)
+        return _add_normal(key, x, self.deviation) if self.place == "local" else x
+
+    def estimate(self, key: jax.Array, total: Any, n: jax.Array, dials: dict) -> tuple[dict, jax.Array]:
+        """The sum with its noise, and the planned size of the cohort."""
+        del n, dials
+        sums, weight = total
+        if self.place == "local":
+            return sums, weight
+        if self.cohort is None:
+            raise PlanError("privacy of gaussian does not know its cohort yet; settle the mechanism for a population.")
+        return _add_normal(key, sums, self.deviation), jnp.full_like(weight, self.cohort)
+
+    def spent(self, exposure: Exposure) -> tuple[tuple[Event, int], ...]:
+        """What one device goes through in the run."""
+        exposure = exposure.at_most(self.messages)
+        assert self.noise is not None
+        if self.place == "local":
+            return ((GaussianEvent(self.noise), exposure.messages),)
+        return (exposure.gaussian(self.noise),)
+
+    def event(self, exposure: Exposure) -> tuple[Event, int]:
+        """One message; or, where chance chose the cohorts, all rounds together."""
+        ((event, count),) = self.spent(exposure)
+        return event, 1 if isinstance(event, GaussianEvent) else count
+
+    def relation(self, exposure: Exposure) -> Literal["replace_one", "add_remove"]:
+        """The neighbours of the claim: any two updates at home, the sampler's at the server."""
+        return "replace_one" if self.place == "local" else exposure.relation
+
+    def claim(self, exposure: Exposure) -> tuple[Claim, ...]:
+        """(ε, δ) of the run first, then of a part of it."""
+        return self._local(exposure) if self.place == "local" else self._central(exposure)
+
+    def _local(self, exposure: Exposure) -> tuple[Claim, ...]:
+        ((event, count),) = self.spent(exposure)
+        message = self._one(((event, 1),), "message", "replace_one", "local")
+        return message, self._one(((event, count),), "run", "replace_one", "local")
+
+    def _central(self, exposure: Exposure) -> tuple[Claim, ...]:
+        relation, ((event, count),) = self.relation(exposure), self.spent(exposure)
+        seen = ("the server sees each clipped report, without noise",)
+        return (
+            Claim("local", "user", "replace_one", float("inf"), 0.0, "message", "corrected", "server", seen),
+            self._one(((event, 1),), "round", relation, "central"),
+            self._one(((event, count),), "run", relation, "central"),
+        )
+
+    def _one(self, spent: tuple, per: Per, relation: Any, model: Any) -> Claim:
+        from tacit.privacy import accountant
+
+        delta = self.delta or 0.0
+        epsilon = accountant.compose(spent, delta, relation).epsilon
+        words = (FLOATS,) if model == "local" else (*_central_words(spent[0][0]), FLOATS)
+        trust = "nobody" if model == "local" else "server"
+        return Claim(model, "user", relation, epsilon, delta, per, "corrected", trust, words)
+
+    def spread(self, numbers: int, reports: float) -> Spread:
+        """At best S/√D; σ of noise in the sum, or in each report."""
+        counted = reports if self.place == "central" else math.sqrt(reports)
+        return Spread(self.clip / math.sqrt(numbers), self.deviation / counted)
+
+    @property
+    def always_releases(self) -> bool:
+        """At the server: a round without noise would tell that its cohort was empty."""
+        return self.place == "central"
+
+    def visible(self) -> tuple[str, ...]:
+        """Participation; at the server, everything but what is released."""
+        return (ASKED,) if self.place == "local" else (ASKED, "the server sees each clipped report")
+
+    def describe(self) -> dict[str, Any]:
+        """The noise in units of the bound, and as a standard deviation."""
+        sum_or_message = "sum" if self.place == "central" else "message"
+        return {
+            "place": self.place,
+            "clip": self.clip,
+            "noise": self.noise,
+            f"deviation_of_{sum_or_message}": self.deviation,
+            "messages": self.messages,
+        }
+
+
+def _central_words(event: Event) -> tuple[str, ...]:
+    """What a central claim rests on."""
+    secret = () if isinstance(event, GaussianEvent) else ("who was drawn in which round stays secret",)
+    return ("holds for what the server releases, not towards the server", *secret)
+
+
+def _add_normal(key: jax.Array, tree: Any, deviation: float) -> Any:
+    leaves, shape = jax.tree.flatten(tree)
+    keys = jax.random.split(key, len(leaves))
+    return jax.tree.unflatten(shape, [x + deviation * jax.random.normal(k, x.shape) for k, x in zip(keys, leaves)])
