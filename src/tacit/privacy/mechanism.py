@@ -22,7 +22,7 @@ from tacit.settings import fill, setting
 Wire = Literal["dense", "rows"]
 _FURNITURE = {
     *("accountant", "budget", "card", "claim", "events", "feasibility", "local", "mechanism"),
-    *("frame", "papers", "pld", "positions", "price", "rdp", "sampler", "sums", "within"),
+    *("closed", "frame", "paper_tables", "papers", "pld", "positions", "price", "rdp", "sampler", "sums", "within"),
 }
 
 
