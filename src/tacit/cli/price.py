@@ -86,6 +86,6 @@ def _papers(as_json: bool) -> None:
     from tacit.privacy import papers
 
     if as_json:
-        print_json({"rows": papers.rows(), "tables_of_004": papers.tables_of_004()})
+        print_json({"rows": papers.rows(), "privrec_tables": papers.privrec_tables()})
     else:
         print(papers.to_markdown())

@@ -35,7 +35,7 @@ def ranks(run: Run, split: Split, candidates: Candidates | None = None, *, seed:
     found, pending = np.zeros(len(split.test), np.int64), []
     for bucket, some in _groups(run, split, split.test.device):
         blocks = _by_device(some, split.test.device[some])
-        for part in _chunks(blocks, bucket, candidates.width(run.population.catalog.n_items)):
+        for part in chunks_of(blocks, bucket, candidates.width(run.population.catalog.n_items)):
             pending.append((part, _ranks_of(run, bucket, split, candidates, key, part)))
             _collect(found, pending, keep=_AHEAD)
     _collect(found, pending, keep=0)
@@ -62,13 +62,13 @@ def top_lists(
     items = np.random.default_rng(seed).permutation(run.population.catalog.n_items).astype(np.int32)
     barred = np.zeros(items.size, bool) if among is None else ~np.isin(items, among)
     for bucket, some in _groups(run, split, devices):
-        for part in _chunks(some[:, None], bucket, items.size):
+        for part in chunks_of(some[:, None], bucket, items.size):
             part = part[:, 0]
             who = devices[part]
             place, recent = np.searchsorted(bucket.ids, who), latest(split.asked, who, RECENT)[:, None]
-            mask = _mask(split.asked, who, np.argsort(items)) | barred
+            mask = seen_mask(split.asked, who, np.argsort(items)) | barred
             asked = Asked(run.params, bucket.home, bucket.own, place, who[:, None], recent)
-            made = np.asarray(_lists(run.method, run.stage, n, key, asked, items, mask))
+            made = np.asarray(lists_of(run.method, run.stage, n, key, asked, items, mask)[0])
             lists[part, : made.shape[1]] = made
     return devices, lists
 
@@ -111,7 +111,7 @@ def _by_device(cases: np.ndarray, device: np.ndarray) -> np.ndarray:
     return blocks
 
 
-def _chunks(blocks: np.ndarray, bucket: Bucket, width: int) -> list[np.ndarray]:
+def chunks_of(blocks: np.ndarray, bucket: Bucket, width: int) -> list[np.ndarray]:
     """Rows of bounded size, each chunk padded to one length by repeating its last row: one program serves them all."""
     held = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves((bucket.home, bucket.own)))
     most = min(CHUNK_SCORES // (width * blocks.shape[1]), CHUNK_HELD // held)
@@ -120,7 +120,7 @@ def _chunks(blocks: np.ndarray, bucket: Bucket, width: int) -> list[np.ndarray]:
     return [np.pad(part, ((0, size - part.shape[0]), (0, 0)), mode="edge") for part in parts]
 
 
-def _mask(population: Population | None, devices: np.ndarray, place: np.ndarray) -> np.ndarray:
+def seen_mask(population: Population | None, devices: np.ndarray, place: np.ndarray) -> np.ndarray:
     """True where an item is no candidate because the device has it, bool[c, N]; item i stands in column place[i]."""
     if population is None:
         return np.zeros((1, 1), bool)
@@ -141,7 +141,7 @@ def _ranks_of(
     asked = Asked(run.params, bucket.home, bucket.own, place, part, cases.recent[part])
     if offered is None:
         without = {"history": split.asked, "log": split.log}.get(getattr(candidates, "without", ""))
-        mask = _mask(without, device, np.arange(run.population.catalog.n_items))
+        mask = seen_mask(without, device, np.arange(run.population.catalog.n_items))
         return _full_ranks(run.method, run.stage, key, asked, mask, cases.target[part])
     return _row_ranks(run.method, run.stage, key, asked, _padded(offered).reshape(*part.shape, -1))
 
@@ -203,15 +203,15 @@ def _row_ranks(method: Method, stage: int, key: jax.Array, asked: Asked, offered
 
 
 @partial(jax.jit, static_argnums=(1, 2))
-def _lists(method: Method, stage: int, n: int, key: jax.Array, asked: Asked, items: Any, mask: Any) -> jax.Array:
-    """The best of `items`; top_k keeps the first of equals, so everybody starts at a place of their own."""
+def lists_of(method: Method, stage: int, n: int, key: jax.Array, asked: Asked, items: Any, mask: Any) -> tuple:
+    """The best of `items` and their scores; top_k keeps the first of equals, so everybody starts elsewhere."""
     size = items.shape[0]
     scores = jnp.where(mask, -jnp.inf, _scores(method, stage, asked, items)[:, 0])
     start = jax.vmap(lambda who: jax.random.randint(jax.random.fold_in(key, who), (), 0, size))(asked.case[:, 0])
 
-    def best(scores: jax.Array, start: jax.Array) -> jax.Array:
+    def best(scores: jax.Array, start: jax.Array) -> tuple[jax.Array, jax.Array]:
         turned = jax.lax.dynamic_slice(jnp.concatenate([scores, scores]), (start,), (size,))
         value, at = jax.lax.top_k(turned, min(n, size))
-        return jnp.where(value > -jnp.inf, items[(at + start) % size], -1)
+        return jnp.where(value > -jnp.inf, items[(at + start) % size], -1), value
 
     return jax.vmap(best)(scores, start)

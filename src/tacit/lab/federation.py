@@ -8,17 +8,17 @@ import secrets
 import time
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tacit.device.method import Method, build
-from tacit.device.round import KEYS
+from tacit.device.round import KEYS, Home
 from tacit.errors import PlanError
 from tacit.lab import central
-from tacit.lab.buckets import GRID, Bucket, furnish, homes_of, move_in, power, worth
+from tacit.lab.buckets import GRID, Bucket, furnish, homes_of, move_homes, move_in, power, worth
 from tacit.lab.data import Population
 from tacit.lab.debug import debug_round
 from tacit.lab.engine import (
@@ -54,6 +54,14 @@ _INIT, _HOMES, _NOISE = 0, 1, 2  # what a key of the run is for: no two purposes
 Executor = Literal["fast", "debug"]
 
 
+class Start(NamedTuple):
+    """Where a run begins that goes on from an earlier one."""
+
+    params: dict
+    homes: Home  # of the earlier run, in the order of its devices
+    place: np.ndarray  # for every device now, its place then; -1: it is new
+
+
 class Federation:
     """The people and the server of one run."""
 
@@ -69,6 +77,7 @@ class Federation:
         budget: Budget | None = None,
         ledgers: Ledgers | None = None,
         now: float | None = None,
+        start: Start | None = None,
     ):
         if executor not in ("fast", "debug"):
             raise PlanError(f"executor must be 'fast' or 'debug', got {executor!r}.")
@@ -77,12 +86,15 @@ class Federation:
         root = jax.random.key(self.seed, impl=KEYS)
         init, homes, self.noise = (jax.random.fold_in(root, purpose) for purpose in (_INIT, _HOMES, _NOISE))
         self.methods = [build(stage, population.catalog) for stage in self.plan.stages]
+        self.start = start
         self.params = _start(init, self.methods)
+        if start is not None:
+            self.params = {name: _grown(leaf, start.params.get(name)) for name, leaf in self.params.items()}
         for stage in self.plan.stages:
             _check_trains(stage, self.params)
         self.price = price(self.plan, len(population))
-        users = range(len(population)) if population.users is None else population.users
-        self.ledgers = Ledgers(users) if ledgers is None else ledgers.follow(users)
+        names = population.device_names
+        self.ledgers = Ledgers(names) if ledgers is None else ledgers.follow(names)
         self.budget, self.now = budget, time.time() if now is None else now
         self.run = secrets.token_hex(8)  # the run's name in the ledgers
         self.sizes: dict[int, int] = {}  # bytes of one message, stage by stage
@@ -96,6 +108,7 @@ class Federation:
         stage, method = self.plan.stages[number], self.methods[number]
         allowed = self._allowances(number)
         self.buckets = [move_in(method, number, self.population, bucket, allowed) for bucket in self.buckets]
+        self._remember(number)
         rule = build_rule(stage.server)
         self.rule_state = rule.init(trained(self.params, stage.trains))
         if isinstance(build_sampler(stage.cohort), Pooled):
@@ -113,6 +126,15 @@ class Federation:
         assert mechanism is not None
         job = Job(method, mechanism, rule, number, stage.trains, weights)
         return Rounds(self, job, stage)
+
+    def _remember(self, number: int) -> None:
+        """People who were there before keep their private state, where it still has the same shape."""
+        earlier = None if self.start is None else self.start.homes.local.get(str(number))
+        if self.start is None or earlier is None:
+            return
+        homes, place = homes_of(self.buckets), self.start.place
+        local = jax.tree.map(lambda new, old: _kept(new, old, place), homes.local[str(number)], earlier)
+        self.buckets = move_homes(self.buckets, homes._replace(local={**homes.local, str(number): local}))
 
     def _allowances(self, number: int) -> np.ndarray | None:
         """How many messages of a stage each device's budget covers; None where nobody has one."""
@@ -220,6 +242,20 @@ class Rounds:
         turns = [self._wake(one) for one in ids]
         awake = [Awake(*map(np.stack, zip(*bucket))) for bucket in zip(*turns)]
         return np.arange(first, first + SCANNED, dtype=np.int32), live, awake
+
+
+def _grown(new: jax.Array, old: Any) -> jax.Array:
+    """A fresh leaf with the learned one in its corner: what is new starts as it always does."""
+    if old is None or old.ndim != new.ndim or any(a > b for a, b in zip(old.shape, new.shape)):
+        return new
+    return new.at[tuple(slice(0, size) for size in old.shape)].set(jnp.asarray(old, new.dtype))
+
+
+def _kept(new: np.ndarray, old: np.ndarray, place: np.ndarray) -> np.ndarray:
+    if new.shape[1:] != old.shape[1:]:
+        return new
+    known = (place >= 0).reshape((-1,) + (1,) * (new.ndim - 1))
+    return np.where(known, np.asarray(old)[np.maximum(place, 0)], new)
 
 
 def _room(expected: float, devices: int, chunk: int) -> int:

@@ -119,7 +119,7 @@ PROTOCOLS = {
         ),
         Protocol(
             "seqmf",
-            "next app in the session, last 14 days, among apps seen in training and the target (Saiapin et al. 2023)",
+            "next app in the session, last 14 days, among apps seen in training and the target (Saiapin et al. 2024)",
             lambda log, seed: calendar_days(clean(log), recent=_SESSION),
             lambda split, seed: SeenBefore(split, plus_target=True, in_training=True),
             _at(1, 3, 5, names=("HR@{n}", "MRR@{n}", "NDCG@{n}")),

@@ -1,11 +1,14 @@
 """Run: what a simulation leaves behind."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tacit.device.method import Method
+from tacit.errors import PlanError
 from tacit.lab.buckets import Bucket
 from tacit.lab.data import Population
 from tacit.lab.ledger import Ledgers
@@ -16,10 +19,21 @@ from tacit.privacy.claim import Claim
 from tacit.privacy.price import Price
 from tacit.record import Folder, plain, write_json, write_text
 
+if TYPE_CHECKING:
+    from tacit.lab.protocol import Answers
+    from tacit.lab.split import Split
 
-@dataclass
+
+@dataclass(repr=False)
 class Run:
-    """The plan, the people, the parameters, everybody's home, what it cost and how well it answers."""
+    """What a simulation leaves behind: the plan, the people, the parameters, everybody's home, what it cost.
+
+    >>> import polars as pl, tacit
+    >>> log = pl.DataFrame({"user_id": ["ann", "ann", "bob", "bob"], "item_id": ["tea", "jam", "tea", "jam"]})
+    >>> run = tacit.simulate("popularity", log, quiet=True)
+    >>> run.recommend(history=["tea"], k=1)["item_id"].to_list()
+    ['jam']
+    """
 
     plan: Plan
     population: Population
@@ -31,8 +45,105 @@ class Run:
     rounds: list[dict[str, Any]]
     ledgers: Ledgers
     budget: Budget | None = None
+    environment: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+    split: "Split | None" = None  # what was held out, where a protocol did
+    answers: "Answers | None" = None
+
+    def recommend(
+        self,
+        users: Any = None,
+        history: Sequence[Any] | None = None,
+        *,
+        k: int = 10,
+        candidates: Sequence[Any] | None = None,
+        filter_seen: bool = True,
+    ) -> Any:
+        """The k best items for people of the run, or for somebody who was never in the log.
+
+        Computed by the device's own code: adapt, then score. Nothing is sent, and of a stranger nothing is kept.
+
+        Args:
+            users: names of people in the log; nobody named means everybody.
+            history: a stranger's items, oldest first, instead of users.
+            k: how many.
+            candidates: the items to choose from; all by default.
+            filter_seen: leave out what the person has already.
+
+        Returns:
+            A table user_id, item_id, score, rank: pandas where the log was, else polars.
+        """
+        from tacit.lab.recommend import recommend
+
+        return recommend(self, users, history, k=k, candidates=candidates, filter_seen=filter_seen)
+
+    def evaluate(self, protocol: str | None = None, *, seed: int = 0) -> dict[str, float]:
+        """Ask for what was held out; the answers are kept with the run.
+
+        A run that learned from the whole log has nothing left to ask for: pass `protocol=` to `tacit.simulate`.
+        """
+        from tacit.lab.protocol import load_protocol
+
+        if self.split is None:
+            raise PlanError(
+                "This run learned from the whole log, so nothing is left to ask for; pass protocol='full' to "
+                "tacit.simulate, which holds something out."
+            )
+        named = protocol or (self.answers.protocol if self.answers else "full")
+        self.answers = load_protocol(named).ask(self, self.split, seed)
+        self.metrics = self.answers.metrics
+        return self.metrics
+
+    def update(self, log: Any, *, rounds: int | None = None, **options: Any) -> "Run":
+        """Go on with more events, new people and new items; every ledger goes on too.
+
+        Args:
+            log: the new part of the log: a table, a file, or a population.
+            rounds: how many rounds each stage plays again; as many as the plan says by default.
+            options: as for `tacit.simulate`.
+        """
+        from tacit.lab.update import update
+
+        return update(self, log, rounds, **options)
+
+    def save(self, path: str | Path) -> Path:
+        """Write a folder that reloads to the same recommendations. It holds the histories: keep it in the lab."""
+        from tacit.lab.keep import save
+
+        return save(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path, log: Any = None) -> "Run":
+        """The run a folder holds; where it was not saved with its people, the log it learned from."""
+        from tacit.lab.data.datasets import as_population
+        from tacit.lab.keep import load
+
+        return load(path, None if log is None else as_population(log))
+
+    def __repr__(self) -> str:
+        numbers = ", ".join(f"{name} {value:.3f}" for name, value in self.metrics.items())
+        return f"Run({self.plan.name}: {len(self.population):,} devices, {len(self.rounds)} rounds, {self.price.whole}{', ' + numbers if numbers else ''})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        rows = {
+            "plan": f"{self.plan.name} ({self.plan.digest})",
+            "devices": f"{len(self.population):,}",
+            "rounds": str(len(self.rounds)),
+            **{name: f"{value:.4f}" for name, value in self.metrics.items()},
+            "sent by a device": f"{self.bytes_up_per_device:,.0f} bytes",
+            "privacy": str(self.price.whole),
+        }
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in rows.items()
+        )
+        return f"<table>{cells}</table>"
+
+    @property
+    def claim_rows(self) -> list[dict[str, Any]]:
+        """Every claim with its stage, for JSON."""
+        return [{"stage": number, **claim.to_dict()} for number, stage in enumerate(self.claims, 1) for claim in stage]
 
     @property
     def claims(self) -> tuple[tuple[Claim, ...], ...]:

@@ -1,5 +1,7 @@
 """The shelf: built-in plans by name, a method's own suggestion, or a TOML file."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -37,6 +39,39 @@ def load_plan(name: str | Path) -> Plan:
     if method not in method_names():
         raise PlanError(unknown("The shelf", name, plan_names(), "plan"))
     return complete(Plan(str(name), (Stage(method, **method_class(method).suggested),)))
+
+
+def choose(plan: Plan | str | Path, settings: Mapping[str, Any] | None = None, epsilon: float | None = None) -> Plan:
+    """A plan, by itself or by name, with some settings changed and its promise made.
+
+    >>> choose("fcf", {"hyper.dim": 8, "privacy.mechanism": "gaussian"}, epsilon=4).stages[0].privacy["epsilon"]
+    4.0
+    """
+    chosen = plan if isinstance(plan, Plan) else load_plan(plan)
+    # A part is named before its settings are: which of them are known depends on it.
+    for path, value in sorted((settings or {}).items(), key=lambda pair: not _NAMES_A_PART.search(pair[0])):
+        chosen = chosen.with_setting(path, value)
+    if epsilon is not None:
+        chosen = _promised(chosen, epsilon)
+    return complete(chosen)
+
+
+_NAMES_A_PART = re.compile(r"(^|\.)(privacy\.mechanism|server\.rule|cohort\.sampler|method|privacy|server|cohort)$")
+
+
+def _promised(plan: Plan, epsilon: float) -> Plan:
+    """The plan with this ε per run; a plan of several stages says its own split."""
+    sending = [number for number, stage in enumerate(plan.stages, 1) if stage.rounds]
+    if len(sending) != 1:
+        raise PlanError(
+            f"epsilon = {epsilon:g} needs one stage that sends, and {plan.name} has {len(sending)}; set each."
+        )
+    if plan.stages[sending[0] - 1].privacy["mechanism"] == "none":
+        raise PlanError(
+            f"epsilon = {epsilon:g} is an empty promise: {plan.name} adds no noise; name a mechanism, such as 'gaussian' "
+            "(noise at the server) or 'laplace' (noise at home), with the setting privacy.mechanism."
+        )
+    return plan.with_setting(f"{sending[0]}.privacy.epsilon", epsilon)
 
 
 def complete(plan: Plan) -> Plan:

@@ -5,7 +5,7 @@ import platform
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,15 @@ import tacit
 from tacit.errors import RunError
 from tacit.lab.buckets import GRID, homes_of, move_homes
 from tacit.lab.data import Population
+from tacit.lab.data.datasets import as_population
 from tacit.lab.engine import CHUNK, Tally
-from tacit.lab.federation import Executor, Federation, Rounds
+from tacit.lab.federation import Executor, Federation, Rounds, Start
 from tacit.lab.ledger import Ledgers
 from tacit.lab.outlook import warn
 from tacit.lab.progress import Bar
+from tacit.lab.protocol import Answers, load_protocol
 from tacit.lab.run import Run
+from tacit.lab.shelf import choose
 from tacit.plans import Plan
 from tacit.privacy.budget import Budget
 from tacit.record import Folder, plain
@@ -33,53 +36,89 @@ Evaluate = Callable[[Run], dict[str, float]]
 
 
 def simulate(
-    plan: Plan,
-    population: Population,
+    plan: Plan | str | Path,
+    log: Any,
     *,
+    epsilon: float | None = None,
+    settings: Mapping[str, Any] | None = None,
+    protocol: str | None = None,
     seed: int = 0,
     out: str | Path | None = None,
     resume: bool = False,
-    executor: Executor = "fast",
-    chunk: int = CHUNK,
-    grid: Sequence[int] = GRID,
+    budget: Budget | None = None,
+    after: Run | str | Path | None = None,
     evaluate: Evaluate | None = None,
     every: int = 0,
     quiet: bool | None = None,
+    executor: Executor = "fast",
+    chunk: int = CHUNK,
+    grid: Sequence[int] = GRID,
     save_seconds: float = 30.0,
-    budget: Budget | None = None,
-    after: Run | str | Path | None = None,
+    start: Start | None = None,
 ) -> Run:
-    """Run a plan on a population.
+    """Run a plan on a log.
 
     Args:
-        plan: what to do.
-        population: everybody's histories.
+        plan: what to do: a plan, the name of one on the shelf, or a TOML file.
+        log: everybody's histories: a table (see `tacit.interactions`), a file, the name of a dataset, or a population.
+        epsilon: the privacy promise per run and device; the noise is found.
+        settings: changes to the plan, such as {"hyper.dim": 32, "privacy.mechanism": "gaussian"}.
+        protocol: hold something out, learn from the rest, and ask for it at the end; see `tacit protocols`.
         seed: the same seed gives the same run, whatever the chunk size and the buckets, to rounding.
         out: a folder for the run; it can be resumed there.
         resume: go on where the folder ends.
-        executor: `debug` runs one device at a time without jit, raises at the first fault and names the device.
-        chunk: the most devices stepped at a time; speed only.
-        grid: history lengths that share a program; speed only.
+        budget: what every device is willing to spend over all its runs; who has spent it falls silent.
+        after: an earlier run, or its folder: everybody's ledger goes on where that one ended.
         evaluate: called with the run so far every `every` rounds and at the end; its numbers are recorded.
         every: 0 evaluates at the end only.
         quiet: no bar; by default there is one where somebody watches.
+        executor: `debug` runs one device at a time without jit, raises at the first fault and names the device.
+        chunk: the most devices stepped at a time; speed only.
+        grid: history lengths that share a program; speed only.
         save_seconds: how often to save the state, at least.
-        budget: what every device is willing to spend over all its runs; who has spent it falls silent.
-        after: an earlier run, or its folder: everybody's ledger goes on where that one ended.
+        start: parameters and homes to go on from; `Run.update` makes one.
     """
-    ledgers = _ledgers_of(after, population)
+    chosen, population = choose(plan, settings, epsilon), as_population(log)
+    questions = None if protocol is None else _Questions(protocol, population, seed)
+    if questions is not None:
+        population, evaluate = questions.split.train, questions.ask
     federation = Federation(
-        plan, population, seed=seed, executor=executor, chunk=chunk, grid=grid, budget=budget, ledgers=ledgers
+        chosen,
+        population,
+        seed=seed,
+        executor=executor,
+        chunk=chunk,
+        grid=grid,
+        budget=budget,
+        ledgers=_ledgers_of(after, population),
+        start=start,
     )
     warn(federation.plan, federation.price, federation.methods)
     diary = _Diary(federation, None if out is None else Folder(out), resume, save_seconds, evaluate, every)
-    total = sum(stage.rounds for stage in plan.stages)
-    with Bar(plan.name, total, quiet) as diary.bar, _Interruptible() as diary.interrupt:
-        for number in range(len(plan.stages)):
+    total = sum(stage.rounds for stage in federation.plan.stages)
+    with Bar(federation.plan.name, total, quiet) as diary.bar, _Interruptible() as diary.interrupt:
+        for number in range(len(federation.plan.stages)):
             rounds = federation.begin(number)
             if rounds is not None:
                 _play(rounds, diary)
-    return diary.finish()
+    run = diary.finish()
+    if questions is not None:
+        run.split, run.answers = questions.split, questions.answers
+    return run
+
+
+class _Questions:
+    """What a protocol holds out, and what came of asking for it last."""
+
+    answers: Answers
+
+    def __init__(self, protocol: str, log: Population, seed: int):
+        self.way, self.seed = load_protocol(protocol), seed
+        self.split = self.way.split(log, seed)
+
+    def ask(self, run: Run) -> dict[str, float]:
+        self.answers = self.way.ask(run, self.split, self.seed)
+        return self.answers.metrics
 
 
 def _play(rounds: Rounds, diary: "_Diary") -> None:
@@ -135,7 +174,7 @@ class _Diary:
     ):
         self.federation, self.folder, self.save_seconds = federation, folder, save_seconds
         self.evaluate, self.every = evaluate, every if evaluate else 0
-        self.claims = federation.price.claims
+        self.environment = _environment(federation)
         self.rows: list[dict[str, Any]] = []
         self.done = self.restored = self.start = 0
         self.pending: list[tuple[int, list[int], Tally, dict[str, float]]] = []
@@ -144,16 +183,16 @@ class _Diary:
             self._open(folder, resume)
 
     def _open(self, folder: Folder, resume: bool) -> None:
-        environment = _environment(self.federation)
+        environment = self.environment
         if resume:
             before = _same_run(folder, environment)
             self.federation.run, self.federation.now = before["run"], before["time"]
+            self.environment = before
             self.restored = folder.latest() or 0
             folder.rewind(self.restored)
             self.rows = folder.rows()
         else:
-            claims = [{"stage": s, **claim.to_dict()} for s, stage in enumerate(self.claims, 1) for claim in stage]
-            folder.begin(self.federation.plan.to_toml(), environment, claims)
+            folder.begin(self.federation.plan.to_toml(), environment, self._run().claim_rows)
 
     def enter(self, rounds: Rounds) -> int:
         """Begin a stage, or find it begun: its first round that is still to play."""
@@ -231,8 +270,8 @@ class _Diary:
             "seconds": seconds,
         }
 
-    def _save(self) -> None:
-        if self.folder is not None and self.done:
+    def _save(self, always: bool = False) -> None:
+        if self.folder is not None and (self.done or always):
             params, rule, _ = self.federation.state
             checkpoint.save(self.folder, self.done, params, rule, homes=homes_of(self.federation.buckets))
             self.saved_at = time.monotonic()
@@ -258,11 +297,13 @@ class _Diary:
             list(self.rows),
             federation.ledgers_now(),
             federation.budget,
+            self.environment,
             None if self.folder is None else self.folder.path,
         )
 
     def finish(self) -> Run:
         """Evaluate, record, and hand over."""
+        self._save(always=True)
         run = self._run()
         if self.evaluate is not None:
             run.metrics = self.evaluate(run)
@@ -309,5 +350,4 @@ def _ledgers_of(after: Run | str | Path | None, population: Population) -> Ledge
     """The ledgers an earlier run left."""
     if after is None or isinstance(after, Run):
         return None if after is None else after.ledgers
-    users = range(len(population)) if population.users is None else population.users
-    return Ledgers.load(Path(after), users)
+    return Ledgers.load(Path(after), population.device_names)

@@ -72,7 +72,8 @@ def latest(population: Population, devices: np.ndarray, count: int) -> np.ndarra
     end = population.offsets[devices + 1]
     at = end[:, None] - count + np.arange(count)
     real = at >= population.offsets[devices][:, None]
-    return np.where(real, population.items[np.where(real, at, 0)], -1).astype(np.int32)
+    items = np.append(population.items, -1)  # somebody may have nothing, and so may everybody
+    return np.where(real, items[np.where(real, at, 0)], -1).astype(np.int32)
 
 
 # ---- the splits ----

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.lab.data import Population
-from tacit.lab.protocol import Answers, load_protocol
+from tacit.lab.protocol import Answers
 from tacit.lab.run import Run
 from tacit.lab.simulate import simulate
 from tacit.lab.statistics import Interval
@@ -94,25 +94,18 @@ def trial(
     after: Run | Path | None = None,
 ) -> Trial:
     """Split a log as a protocol says, run a plan on it, and ask."""
-    way = load_protocol(protocol)
-    split = way.split(log, seed)
-    answers: list[Answers] = []
-
-    def ask(run: Run) -> dict[str, float]:
-        answers.append(way.ask(run, split, seed))
-        return answers[-1].metrics
-
     began = time.perf_counter()
     run = simulate(
         plan,
-        split.train,
+        log,
+        protocol=protocol,
         seed=seed,
         out=out,
         resume=resume,
         executor="debug" if debug else "fast",
-        evaluate=ask,
         quiet=quiet,
         budget=budget,
         after=after,
     )
-    return Trial(run, answers[-1], time.perf_counter() - began)
+    assert run.answers is not None
+    return Trial(run, run.answers, time.perf_counter() - began)

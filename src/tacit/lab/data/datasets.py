@@ -237,6 +237,17 @@ register_world("movies-2", _movies(2), "synthetic: as movies, in two organisatio
 register_world("movies-16", _movies(16), "synthetic: as movies, in sixteen organisations")
 
 
+def as_population(log: Any) -> Population:
+    """A log however it is given: a population, a table, a file, or the name of a dataset."""
+    from tacit.lab.data.interactions import interactions
+
+    if isinstance(log, Population):
+        return log
+    if isinstance(log, Path) or (isinstance(log, str) and log not in _REGISTRY and Path(log).suffix):
+        return interactions(log)
+    return dataset(log) if isinstance(log, str) else interactions(log)
+
+
 def open_log(name: str, devices: int, seed: int) -> Population:
     """A log as a person names it on the command line: a file, a dataset, or a world of so many people."""
     from tacit.lab.data.interactions import interactions

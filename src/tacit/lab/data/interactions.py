@@ -68,7 +68,8 @@ def interactions(
     log, devices = _devices(log, ids.silos)
     log = drop_few(merge(in_order(log), duplicates, notes), few, least, notes)
     world = _attach(_population(log, devices, ids, fields), items, people, (user, item), kinds, [*context])
-    return replace(world, notes=(*notes, *world.notes))
+    frames = "pandas" if type(frame).__module__.startswith("pandas") else "polars"
+    return replace(world, notes=(*notes, *world.notes), frames=frames)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ class Population:
     item_names: Sequence[Any] | None = None  # what the log called each item
     silo_names: Sequence[Any] | None = None  # what the log called each organisation
     notes: tuple[str, ...] = ()  # what loading dropped, merged or guessed
+    frames: str = "polars"  # what answers are given in: "polars", or "pandas" where the log was
 
     def __post_init__(self):
         if self.offsets.size < 2:
@@ -69,6 +70,14 @@ class Population:
             )
         return self.times
 
+    @property
+    def device_names(self) -> Sequence[Any]:
+        """A name for every device that no other has: the user's, and the organisation's where there are several."""
+        if self.silo is None:
+            return range(len(self)) if self.users is None else self.users
+        silos = [str(number) if self.silo_names is None else str(self.silo_names[number]) for number in self.silo]
+        return [f"{self.name(device)} @ {silo}" for device, silo in enumerate(silos)]
+
     def name(self, device: int) -> str:
         """What the log called this device."""
         return str(device) if self.users is None else str(self.users[device])
@@ -82,12 +91,13 @@ class Population:
         at = np.where(real, at, 0)
 
         def column(values: np.ndarray | None, default: float) -> np.ndarray:
-            if values is None:
+            if values is None or not values.size:
                 return np.where(real, np.float32(default), np.float32(0))
             return np.where(real, values[at], 0).astype(np.float32)
 
-        context = np.zeros((*at.shape, 0), np.float32)
-        if self.context is not None:
+        width = 0 if self.context is None else self.context.shape[1]
+        context = np.zeros((*at.shape, width), np.float32)
+        if self.context is not None and self.context.size:
             context = np.where(real[..., None], self.context[at], 0).astype(np.float32)
         person = np.zeros((devices.size, 0), np.float32) if self.person is None else self.person[devices]
         items = np.where(real, self.items[at] if self.items.size else 0, -1).astype(np.int32)

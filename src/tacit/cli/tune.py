@@ -1,0 +1,84 @@
+"""`tacit tune`: try settings on a validation part, ask the test part once, and say what the search would cost."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tacit.cli.common import print_json, with_settings
+
+
+def tune_plan(
+    plan: Annotated[str, typer.Argument(help="A built-in plan, or a TOML file.")],
+    search: Annotated[
+        list[str],
+        typer.Option(help="hyper.dim=8,16,32, server.rate=0.01..0.1 or server.rate='0.01..0.1 log'; may be repeated."),
+    ],
+    trials: Annotated[int, typer.Option(min=1, help="How many to try; a grid of no more is tried whole.")] = 20,
+    data: Annotated[str, typer.Option(help="A name from `tacit data list`, or a CSV or Parquet file.")] = "tastes",
+    devices: Annotated[int, typer.Option(min=1, help="People, where the data is a synthetic world.")] = 1000,
+    protocol: Annotated[str, typer.Option(help="How to ask; `tacit protocols` lists the ways.")] = "full",
+    metric: Annotated[str | None, typer.Option(help="What decides; NDCG@10 where the protocol has it.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same search.")] = 0,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="privacy.epsilon=4 and so on; may be repeated.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A TOML file for the best plan; `tacit run` takes it.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Search for good settings, and say what that would cost on real devices."""
+    from tacit.lab.data.datasets import open_log
+    from tacit.lab.search import read_search
+    from tacit.lab.shelf import load_plan
+    from tacit.lab.tune import tune
+
+    if out is not None and out.suffix != ".toml":
+        raise typer.BadParameter(f"--out takes a file that ends in .toml, got {str(out)!r}.")
+    chosen, space = with_settings(load_plan(plan), setting or []), dict(read_search(text) for text in search)
+    options = {"trials": trials, "protocol": protocol, "metric": metric, "seed": seed}
+    found = tune(chosen, open_log(data, devices, seed), space, **options, quiet=True if as_json else None)
+    if out is not None:
+        _write(found, out)
+    if as_json:
+        print_json({**found.to_dict(), "out": out and str(out)})
+        return
+    _print(found)
+    if out is not None:
+        print(f"The best plan is in {out}; `tacit run {out}` runs it.")
+
+
+def _write(found: Any, out: Path) -> None:
+    """The best plan as TOML, saying where it comes from."""
+    from tacit.record import write_text
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    words = (
+        f"# The best of {len(found.attempts)} trials by {found.metric} ({found.test.answers.protocol}): "
+        f"{found.best.value:.4f} on the validation part, {found.tested:.4f} on the test part.\n"
+    )
+    write_text(out, words + found.best.variant.plan.to_toml())
+
+
+def _print(found: Any) -> None:
+    """The trials from best to worst, both numbers of the best, and the bill."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*found.search, f"{found.metric} (validation)", "seconds")
+    for attempt in sorted(found.attempts, key=lambda attempt: -attempt.value):
+        values = (attempt.variant.setting.get(path, "") for path in found.search)
+        table.add_row(*map(str, values), _number(attempt.value, attempt.interval), f"{attempt.seconds:.1f}")
+    Console().print(table)
+    best, asked = found.best, found.test.answers
+    interval = asked.interval(found.metric) if found.metric in asked.values else None
+    print(f"best: {best.variant.name}")
+    chosen = f"the highest of {len(found.attempts)}, so it flatters"
+    print(f"validation {found.metric}: {_number(best.value, best.interval)}, {chosen}")
+    print(f"test {found.metric}: {_number(found.tested, interval)}, asked once; {asked.protocol}: among {asked.candidates}")
+    for note in found.notes:
+        print(f"note: {note}")
+    print(f"{found.privacy}\n{best.price.whole}")
+
+
+def _number(value: float, interval: Any) -> str:
+    return f"{value:.3f}" + ("" if interval is None else f" ± {(interval.high - interval.low) / 2:.3f}")

@@ -1,0 +1,117 @@
+"""Keep: a run as a folder that reloads to the same recommendations, people and all. For the lab: it holds raw histories."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tacit.catalog import Catalog, Field
+from tacit.errors import RunError
+from tacit.lab.buckets import homes_of, move_homes, move_in
+from tacit.lab.data import Population
+from tacit.lab.federation import Federation
+from tacit.lab.ledger import Ledgers
+from tacit.lab.run import Run
+from tacit.plans import Plan
+from tacit.privacy.budget import Budget
+from tacit.record import Folder, plain, write_arrays, write_json
+from tacit.server import checkpoint
+
+_COLUMNS = ("offsets", "items", "times", "labels", "context", "person", "silo")
+_NAMES = ("users", "item_names", "silo_names", "notes", "frames")
+_FIELDS = ("item_fields", "person_fields", "event_fields")
+
+
+def save(run: Run, path: str | Path) -> Path:
+    """Write a run to a new folder, or complete the folder it was made in."""
+    folder = Folder(path)
+    if run.folder is None or folder.path.resolve() != run.folder.resolve():
+        folder.begin(run.plan.to_toml(), run.environment, run.claim_rows)
+        folder.append(run.rounds)
+        checkpoint.save(folder, len(run.rounds), run.params, (), homes=homes_of(run.buckets))
+        run.write(folder)
+    _save_people(run.population, folder.path)
+    return folder.path
+
+
+def load(path: str | Path, log: Population | None = None) -> Run:
+    """The run a folder holds; where it was not saved with its people, the log it was trained on."""
+    folder = Folder(path)
+    plan, words = Plan.from_toml(folder.read("plan.toml")), json.loads(folder.read("environment.json"))
+    population = _load_people(folder.path) or log
+    if population is None:
+        raise RunError(f"{folder.path} was not saved with its people; pass the log it learned from, or use run.save.")
+    if population.digest != words["population"]["digest"]:
+        raise RunError(f"{folder.path} learned from another log: it had {words['population']['devices']} devices.")
+    if folder.latest() is None and any(stage.rounds for stage in plan.stages):
+        raise RunError(f"{folder.path} has no state yet: the run did not get that far; resume it.")
+    federation = _restored(plan, population, words, folder)
+    ended = (folder.path / "metrics.json").exists()
+    users = population.device_names
+    run = Run(
+        federation.plan,
+        population,
+        federation.methods[-1],
+        len(federation.methods) - 1,
+        federation.params,
+        federation.buckets,
+        federation.price,
+        folder.rows(),
+        Ledgers.load(folder.path, users) if ended else Ledgers(users),
+        federation.budget,
+        words,
+        folder.path,
+    )
+    run.metrics = json.loads(folder.read("metrics.json"))["metrics"] if ended else {}
+    return run
+
+
+def _restored(plan: Plan, population: Population, words: dict[str, Any], folder: Folder) -> Federation:
+    """A federation whose homes and parameters are those of the folder; nothing is trained again."""
+    limit = words.get("budget")
+    budget = (
+        None if limit is None else Budget(float(limit["epsilon"]), float(limit["delta"]), limit["days"], limit["unit"])
+    )
+    federation = Federation(plan, population, seed=words["seed"], budget=budget, now=words["time"])
+    for number, method in enumerate(federation.methods):
+        allowed = np.zeros(len(population), np.int32) if _allowed(federation, number) else None
+        federation.buckets = [move_in(method, number, population, b, allowed) for b in federation.buckets]
+    if folder.latest() is not None:
+        params, _ = checkpoint.load(folder, federation.params, None)
+        federation.params = jax.tree.map(jnp.asarray, params)
+        federation.buckets = move_homes(federation.buckets, folder.restore("homes", homes_of(federation.buckets)))
+    return federation
+
+
+def _allowed(federation: Federation, number: int) -> bool:
+    """Whether homes hold an allowance for this stage."""
+    return federation.budget is not None and federation.price.stages[number].mechanism is not None
+
+
+def _save_people(population: Population, folder: Path) -> None:
+    columns = {name: getattr(population, name) for name in _COLUMNS}
+    arrays = {name: column for name, column in columns.items() if column is not None}
+    catalog = population.catalog
+    write_arrays(folder / "people.npz", {"columns": arrays, "attributes": dict(catalog.attributes)})
+    words = {name: plain(getattr(population, name)) for name in _NAMES}
+    fields = {name: [asdict(field) for field in getattr(catalog, name)] for name in _FIELDS}
+    write_json(folder / "people.json", {**words, "n_items": catalog.n_items, **fields})
+
+
+def _load_people(folder: Path) -> Population | None:
+    if not (folder / "people.json").exists():
+        return None
+    words = json.loads((folder / "people.json").read_text(encoding="utf-8"))
+    with np.load(folder / "people.npz", allow_pickle=False) as saved:
+        found = {tuple(part.strip("'") for part in name[1:-1].split("][")): saved[name] for name in saved.files}
+    columns, attributes = (
+        {name: values for (part, name), values in found.items() if part == kind} for kind in ("columns", "attributes")
+    )
+    fields = {name: tuple(Field(**{**one, "values": tuple(one["values"])}) for one in words[name]) for name in _FIELDS}
+    catalog = Catalog(words["n_items"], attributes, **fields)
+    names = {name: words[name] for name in _NAMES if name != "notes"}
+    return Population(catalog, notes=tuple(words["notes"]), **columns, **names)
