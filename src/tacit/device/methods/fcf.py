@@ -24,7 +24,7 @@ class FederatedCollaborativeFiltering(Method):
       objective forgets what people did not use, and long training flattens it.
 
     Paper: Ammad-ud-din et al., "Federated collaborative filtering for privacy-preserving personalized recommendation
-    system" (2019); weighting `own` is Eq. 9 of Saiapin et al. (2023) without its sequence term.
+    system" (2019); weighting `own` is Eq. 9 of Saiapin et al. (2024) without its sequence term.
     """
 
     catalog: Catalog

@@ -18,7 +18,7 @@ class SequentialRulesAtHome(AtHome):
     """score_j = n_ij, how often this person went from the last item i to j.
 
     Paper: SR in Ludewig and Jannach, "Evaluation of session-based recommendation algorithms" (UMUAI 2018); on-device
-    as SR-od in Saiapin et al. (2023).
+    as SR-od in Saiapin et al. (2024).
     """
 
     catalog: Catalog
