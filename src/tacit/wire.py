@@ -77,6 +77,11 @@ class Schema:
         """Size of one message, header included; the most it can be where rows are not said."""
         return _HEADER.size + 4 * self.weights + sum(leaf.bytes(rows) for leaf in self.leaves)
 
+    def like(self) -> Any:
+        """The shapes and types of what the leaves stand for, put together."""
+        shapes = [jax.ShapeDtypeStruct(leaf.shape, np.dtype(leaf.dtype)) for leaf in self.leaves]
+        return jax.tree.unflatten(self.tree, shapes)
+
     @property
     def has_rows(self) -> bool:
         """Whether positions are visible in the message."""

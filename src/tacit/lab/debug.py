@@ -22,7 +22,7 @@ def debug_round(
     """A round by hand: the same step, the same collect, the same close as the engine's."""
     bucket_of, place_of = seats(buckets, len(population))
     broadcast = server.open_round(round, state.params)
-    total = server.nothing(job.mechanism, state.params, job.trains, job.weights)
+    total = server.nothing(job.mechanism, state.params, job.trains, job.weights, job.update)
     homes = list(state.homes)
     with jax.disable_jit():
         for device in ids:
@@ -40,7 +40,9 @@ def debug_round(
 def _one(job: Job, broadcast: Broadcast, home: Home, own: Any, where: str) -> Any:
     try:
         _, update, weight, _ = work(job.method, job.stage, broadcast, home, own)
-        check_update(job, server.trained(broadcast.params, job.trains), update, weight)
+        moved = server.trained(broadcast.params, job.trains)
+        like = moved if job.rule.moves_what_is_sent or job.update is None else job.update.like()
+        check_update(job, like, update, weight)
         return step(job.method, job.mechanism, job.stage, broadcast, home, own)
     except Exception as problem:
         words = str(problem) if isinstance(problem, TacitError) else f"{type(problem).__name__}: {problem}"

@@ -39,6 +39,7 @@ class Job(eqx.Module):
     stage: int = eqx.field(static=True)
     trains: tuple[str, ...] = eqx.field(static=True)
     weights: int = eqx.field(static=True)  # how many weights a report carries
+    update: Schema | None = eqx.field(static=True, default=None)  # what an update looks like; None: what is trained
 
 
 class State(NamedTuple):
@@ -65,7 +66,7 @@ class Tally(NamedTuple):
 
 def fold(job: Job, broadcast: Broadcast, homes: list[Home], owns: list, awake: list[Awake]) -> tuple[list, Any, Any]:
     """Step the awake devices of some buckets and fold their reports: the new homes, the total, the rows written."""
-    total = server.nothing(job.mechanism, broadcast.params, job.trains, job.weights)
+    total = server.nothing(job.mechanism, broadcast.params, job.trains, job.weights, job.update)
     moved, rows = [], jnp.zeros((), jnp.int32)
     for home, own, who in zip(homes, owns, awake):
         home, total, rows = _fold_bucket(job, broadcast, (home, total, rows), own, who)
@@ -234,6 +235,6 @@ def shapes(job: Job, params: dict, bucket: Bucket) -> tuple[Any, Report]:
 
 def wire_schema(job: Job, params: dict) -> Schema:
     """The declared form of this stage's reports: what the mechanism makes of a dense update."""
-    moved = server.trained(params, job.trains)
+    moved = server.trained(params, job.trains) if job.update is None else job.update.like()
     payload = jax.eval_shape(lambda update: job.mechanism.encode(jax.random.key(0), update, {}), moved)
     return schema_of(payload, job.weights, job.mechanism.wire)

@@ -43,6 +43,7 @@ from tacit.plans import Plan, Stage
 from tacit.privacy.budget import Budget, Entry
 from tacit.privacy.price import price
 from tacit.privacy.sampler import Pooled, build_sampler
+from tacit.rows import dense_tree
 from tacit.server.round import trained
 from tacit.server.rule import build_rule
 from tacit.wire import schema_of
@@ -117,14 +118,15 @@ class Federation:
         if stage.rounds == 0:
             return None
         weights, update = _shape_of_update(method, number, self.params, self.buckets[0])
-        if set(update) != set(stage.trains):
+        if rule.moves_what_is_sent and set(update) != set(stage.trains):
             raise PlanError(
                 f"Plan stage {number + 1} trains {sorted(stage.trains)}, but its method's update has {sorted(update)}; "
                 "trains must name exactly those."
             )
         mechanism = self.price.stages[number].mechanism
         assert mechanism is not None
-        job = Job(method, mechanism, rule, number, stage.trains, weights)
+        sent = schema_of(jax.eval_shape(dense_tree, update), weights)
+        job = Job(method, mechanism, rule, number, stage.trains, weights, sent)
         return Rounds(self, job, stage)
 
     def _remember(self, number: int) -> None:

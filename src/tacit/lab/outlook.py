@@ -17,7 +17,7 @@ from tacit.plans import Plan, Stage
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.price import Price, StagePrice, price
 from tacit.rows import dense_tree
-from tacit.server.round import open_round, trained
+from tacit.server.round import open_round
 from tacit.wire import schema_of
 
 HOPELESS, WEAK = (
@@ -71,10 +71,10 @@ def look(plan: Plan, cost: Price, catalog: Catalog, events: int = 50) -> tuple[O
 def warn(plan: Plan, cost: Price, methods: list[Method]) -> None:
     """Say before a run that it is likely to learn nothing, and what would help."""
     params = _shapes(methods)
-    for number, (stage, priced) in enumerate(zip(plan.stages, cost.stages), 1):
+    for number, (stage, priced, method) in enumerate(zip(plan.stages, cost.stages, methods), 1):
         if priced.mechanism is None:
             continue
-        ratio, needed = _signal(stage, priced, _numbers(stage, params))
+        ratio, needed = _signal(stage, priced, _numbers(method, params))
         if ratio < WEAK:
             words = (
                 f"Stage {number} of {plan.name} looks {_verdict(ratio)}: signal to noise is {ratio:.2g} a number over "
@@ -92,8 +92,16 @@ def _shapes(methods: list[Method]) -> dict:
     return params
 
 
-def _numbers(stage: Stage, params: dict) -> int:
-    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(trained(params, stage.trains)))
+def _numbers(method: Method, params: dict) -> int:
+    """How many numbers an update has, dense; nothing is run."""
+    key = jax.random.key(0, impl=KEYS)
+
+    def update(params: dict, items: jax.Array) -> dict:
+        own = method.prepare(plain_history(items))
+        return dense_tree(method.local(key, params, method.enter(key, own), own)[1])
+
+    made = jax.eval_shape(update, params, jax.ShapeDtypeStruct((8,), jnp.int32))
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(made))
 
 
 def _stage(stage: Stage, priced: StagePrice, method: Method, number: int, params: dict, events: int) -> Outlook:
@@ -101,7 +109,7 @@ def _stage(stage: Stage, priced: StagePrice, method: Method, number: int, params
     down = schema_of(params, 0).bytes()
     if mechanism is None or exposure is None:
         return Outlook(0, 0, math.inf, 0, 0, down, 0, _size(params), 0, "nothing sent")
-    numbers = _numbers(stage, params)
+    numbers = _numbers(method, params)
     memory, operations, up = _device(method, mechanism, number, params, events)
     ratio, needed = _signal(stage, priced, numbers)
     verdict = _verdict(ratio)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from tacit.privacy.mechanism import Mechanism
 from tacit.server.rule import Rule
-from tacit.wire import Broadcast, Report
+from tacit.wire import Broadcast, Report, Schema
 
 
 def open_round(round: Any, params: dict, dials: dict | None = None) -> Broadcast:
@@ -27,9 +27,12 @@ def collect(mechanism: Mechanism, total: Any, reports: Report) -> Any:
     return payloads, count + reports.sent.sum(dtype=jnp.int32)
 
 
-def nothing(mechanism: Mechanism, params: dict, trains: tuple[str, ...], weights: int) -> Any:
-    """The total before anybody reported."""
-    return mechanism.zero(trained(params, trains), weights), jnp.zeros((), jnp.int32)
+def nothing(
+    mechanism: Mechanism, params: dict, trains: tuple[str, ...], weights: int, update: Schema | None = None
+) -> Any:
+    """The total before anybody reported; `update` says what an update looks like where that is not what is trained."""
+    like = trained(params, trains) if update is None else update.like()
+    return mechanism.zero(like, weights), jnp.zeros((), jnp.int32)
 
 
 def merge(mechanism: Mechanism, one: Any, other: Any) -> Any:

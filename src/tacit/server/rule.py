@@ -30,6 +30,7 @@ class Rule(eqx.Module):
     """How an estimate moves the parameters a stage trains."""
 
     name: ClassVar[str]
+    moves_what_is_sent: ClassVar[bool] = True  # whether updates have the leaves that are trained
 
     @abstractmethod
     def init(self, params: dict) -> Any:

@@ -1,0 +1,43 @@
+"""Reproduce: the papers' tables and figures, ours beside theirs. One file for each paper; its name is the paper's.
+
+A paper's file defines `reproduce(options: Options) -> list[Table | Figure]` and `ABOUT`, one line.
+"""
+
+import importlib
+import pkgutil
+from dataclasses import dataclass
+from types import ModuleType
+
+from tacit.errors import PlanError, unknown
+from tacit.lab.reproduce.tables import Cell as Cell
+from tacit.lab.reproduce.tables import Figure as Figure
+from tacit.lab.reproduce.tables import Table as Table
+
+_FURNITURE = {"tables"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person may ask for."""
+
+    parts: tuple[str, ...] = ()  # "table1", "figure3" …; empty: all
+    size: str = "small"  # "small": minutes on two cores; "paper": the paper's own sizes
+    seeds: tuple[int, ...] = (0, 1, 2)
+    data: str | None = None  # a dataset of one's own choice instead of the paper's
+    quiet: bool = True
+
+    def wants(self, part: str) -> bool:
+        """Whether a table or figure was asked for."""
+        return not self.parts or part in self.parts
+
+
+def paper_names() -> list[str]:
+    """Every paper there is a file for."""
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name not in _FURNITURE)
+
+
+def paper(name: str) -> ModuleType:
+    """The file of a paper."""
+    if name not in paper_names():
+        raise PlanError(unknown("Tacit", name, paper_names(), "paper to reproduce"))
+    return importlib.import_module(f"tacit.lab.reproduce.{name}")

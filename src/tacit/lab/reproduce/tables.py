@@ -1,0 +1,103 @@
+"""Tables and figures of a paper: what it printed, what came out here, and what to make of the difference."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number: ours with an interval where there is one, and the paper's where it printed one."""
+
+    ours: float | None = None
+    low: float | None = None
+    high: float | None = None
+    paper: float | None = None
+
+    def text(self, digits: int) -> str:
+        """`.305 ± .012 (.297)`: ours, half the interval, and the paper's in brackets."""
+        if self.ours is None:
+            return "–" if self.paper is None else f"({self.paper:.{digits}f})"
+        spread = "" if self.low is None or self.high is None else f" ± {(self.high - self.low) / 2:.{digits}f}"
+        beside = "" if self.paper is None else f" ({self.paper:.{digits}f})"
+        return f"{_number(self.ours, digits)}{spread}{beside}"
+
+
+def _number(value: float, digits: int) -> str:
+    return "∞" if math.isinf(value) else f"{value:.{digits}f}"
+
+
+@dataclass
+class Table:
+    """Rows of cells, with what data and plans made them."""
+
+    name: str  # "table1"
+    title: str
+    data: str  # what our numbers were measured on; says so where it is synthetic
+    columns: tuple[str, ...]
+    digits: int = 3
+    rows: dict[str, dict[str, Cell]] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)  # row -> digest of the plan that made it
+    notes: list[str] = field(default_factory=list)  # which expected order held, which did not, and why
+
+    def add(self, row: str, cells: dict[str, Cell], digest: str | None = None) -> None:
+        """One more row."""
+        self.rows[row] = cells
+        if digest is not None:
+            self.digests[row] = digest
+
+    def to_markdown(self) -> str:
+        """The table as a page shows it."""
+        lines = [f"**{self.title}** ({self.data}; the paper's numbers in brackets)", ""]
+        lines += [f"| | {' | '.join(self.columns)} |", f"|---|{'---|' * len(self.columns)}"]
+        for row, cells in self.rows.items():
+            texts = (cells.get(column, Cell()).text(self.digits) for column in self.columns)
+            lines.append(f"| {row} | {' | '.join(texts)} |")
+        return "\n".join([*lines, "", *(f"- {note}" for note in self.notes)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        rows = {row: {name: vars(cell) for name, cell in cells.items()} for row, cells in self.rows.items()}
+        return {
+            "name": self.name,
+            "title": self.title,
+            "data": self.data,
+            "rows": rows,
+            "digests": self.digests,
+            "notes": self.notes,
+        }
+
+
+@dataclass
+class Figure:
+    """Curves, as the points that are drawn."""
+
+    name: str  # "figure3"
+    title: str
+    data: str
+    x: str
+    y: str
+    series: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def to_markdown(self) -> str:
+        """The points as a table: one row an x, one column a curve."""
+        places = sorted({x for points in self.series.values() for x, _ in points})
+        lines = [f"**{self.title}** ({self.data})", "", f"| {self.x} | {' | '.join(self.series)} |"]
+        lines.append(f"|---|{'---|' * len(self.series)}")
+        for place in places:
+            found = (dict(points).get(place) for points in self.series.values())
+            lines.append(f"| {place:g} | {' | '.join('–' if y is None else f'{y:.3f}' for y in found)} |")
+        return "\n".join([*lines, "", *(f"- {note}" for note in self.notes)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "data": self.data,
+            "x": self.x,
+            "y": self.y,
+            "series": self.series,
+            "notes": self.notes,
+        }
