@@ -35,14 +35,13 @@ def compare_plans(
     except KeyboardInterrupt:
         kept = "nothing is kept without --out" if out is None else f"the same command goes on from what is in {out}"
         typer.echo(f"Interrupted; {kept}.", err=True)
-        raise typer.Exit(130) from None
+        raise SystemExit(130) from None
     report = _report(found, data, Path("tacit-compare.html") if out is None else out / "report.html")
     if as_json:
-        print_json({**found.to_dict(), "report": report and str(report)})
+        print_json({**found.to_dict(), "report": str(report)})
         return
     _print(found)
-    if report is not None:
-        print(f"A report with figures is in {report}.")
+    print(f"A report with figures is in {report}.")
 
 
 def _swept(text: str) -> tuple[str, list[Any]]:
@@ -84,13 +83,13 @@ def _facts(found: Any, name: str) -> dict[str, str]:
     """What the table says of a plan."""
     import math
 
-    trials = found.trials[name]
-    epsilon = trials[0].run.price.whole.epsilon
+    pooled = found.pooled(name)
+    epsilon = pooled.run.price.whole.epsilon
     return {
         "ε per run": "∞" if math.isinf(epsilon) else f"{epsilon:.3g}",
         **{metric: _cell(score) for metric, score in found.scores[name].items()},
-        "sent/device": trials[0].sent,
-        "seconds": f"{sum(trial.seconds for trial in trials) / len(trials):.1f}",
+        "sent/device": pooled.sent,
+        "seconds": f"{pooled.seconds:.1f}",
     }
 
 
@@ -107,20 +106,14 @@ def _claims(found: Any) -> dict[str, list[str]]:
     return claims
 
 
-def _report(found: Any, data: str, path: Path) -> Path | None:
-    """A page with figures, a dossier for every run; None where reports are not installed."""
-    from importlib import import_module
-    from importlib.util import find_spec
-
-    if find_spec("tacit.report") is None:
-        return None
+def _report(found: Any, data: str, path: Path) -> Path:
+    """A page with figures: a dossier for each plan, all its seeds pooled."""
     from tacit.lab.dossier import dossier
+    from tacit.report import write_report
 
-    many = len(found.seeds) > 1
+    seeds = ", ".join(map(str, found.seeds))
     dossiers = [
-        dossier(trial, f"{one.name}, seed {seed}" if many else one.name, {"data": data, "seed": seed, **one.setting})
+        dossier(found.pooled(one.name), one.name, {"data": data, "seeds": seeds, **one.setting})
         for one in found.variants
-        for seed, trial in zip(found.seeds, found.trials[one.name])
     ]
-    import_module("tacit.report").write_report(dossiers, path)
-    return path
+    return write_report(dossiers, path)

@@ -74,7 +74,9 @@ def _print(found: Any) -> None:
     print(f"best: {best.variant.name}")
     chosen = f"the highest of {len(found.attempts)}, so it flatters"
     print(f"validation {found.metric}: {_number(best.value, best.interval)}, {chosen}")
-    print(f"test {found.metric}: {_number(found.tested, interval)}, asked once; {asked.protocol}: among {asked.candidates}")
+    print(
+        f"test {found.metric}: {_number(found.tested, interval)}, asked once; {asked.protocol}: among {asked.candidates}"
+    )
     for note in found.notes:
         print(f"note: {note}")
     print(f"{found.privacy}\n{best.price.whole}")

@@ -12,6 +12,7 @@ from typing import Any
 
 from tacit.errors import PlanError, RunError, unknown
 from tacit.lab.comparison import Comparison
+from tacit.lab.data import Population
 from tacit.lab.data.datasets import as_population
 from tacit.lab.outlook import HopelessWarning
 from tacit.lab.protocol import Answers, Protocol, load_protocol
@@ -57,8 +58,7 @@ def compare(
     way, seeds = load_protocol(protocol), _distinct(seeds)
     variants, notes = spread(_plans(plans), sweep or {}, settings)
     chosen = _reference(variants, reference)
-    with listening([]):  # a leak is in the split's own notes
-        split = way.split(as_population(log), seeds[0])
+    split = cut(way, as_population(log), seeds[0])
     for variant in variants:
         check_fit(variant, split.train)
     jobs, people = list(_jobs(variants, seeds, out)), split.train.digest
@@ -74,6 +74,14 @@ def compare(
     if out is not None:
         write_json(Path(out) / "comparison.json", found.to_dict())
     return found
+
+
+def cut(way: Protocol, log: Population, seed: int) -> Split:
+    """A protocol's split, once it is certain that its questions have candidates; a leak is in the split's own notes."""
+    with listening([]):
+        split = way.split(log, seed)
+    way.offer(split, seed)
+    return split
 
 
 class _Job:

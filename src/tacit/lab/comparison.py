@@ -1,6 +1,6 @@
 """Comparison: what plans scored on the same questions, how sure that is, and which of them differ."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -100,15 +100,18 @@ class Comparison:
         found = {metric: self._metric(metric) for metric in self.common.metrics}
         return {name: {metric: found[metric][name] for metric in found} for name in self.names}
 
-    def values(self, name: str, metric: str) -> np.ndarray | None:
-        """Each unit's value, the mean over seeds; None where the metric is not a mean over units."""
-        if metric not in self.common.values:
-            return None
-        return np.mean([trial.answers.values[metric] for trial in self.trials[name]], axis=0)
+    def pooled(self, name: str) -> Trial:
+        """All seeds of a plan as one trial: the first seed's run, answered by each unit's mean over the seeds."""
+        trials, first = self.trials[name], self.trials[name][0]
+        metrics, values = (_means([getattr(one.answers, part) for one in trials]) for part in ("metrics", "values"))
+        metrics = {name: float(mean) for name, mean in metrics.items()}
+        answers = replace(first.answers, metrics=metrics, values=values)
+        run = replace(first.run, answers=answers, metrics=metrics)
+        return Trial(run, answers, float(np.mean([one.seconds for one in trials])))
 
     def _metric(self, metric: str) -> dict[str, Score]:
         """One metric of every plan, held against the reference."""
-        values = {name: self.values(name, metric) for name in self.names}
+        values = {name: self.pooled(name).answers.values.get(metric) for name in self.names}
         seeds = {name: tuple(one.answers.metrics[metric] for one in self.trials[name]) for name in self.names}
         tests = _tests({name: own for name, own in values.items() if own is not None}, self.reference)
         made = {}
@@ -164,17 +167,22 @@ class Comparison:
         }
 
     def _plan(self, variant: Variant) -> dict[str, Any]:
-        trials = self.trials[variant.name]
+        trials, pooled = self.trials[variant.name], self.pooled(variant.name)
         return {
             "name": variant.name,
             "setting": variant.setting,
             "digest": variant.plan.digest,
-            "privacy": trials[0].run.price.whole.to_dict(),
+            "privacy": pooled.run.price.whole.to_dict(),
             "metrics": {metric: score.to_dict() for metric, score in self.scores[variant.name].items()},
             "bytes_up_per_device": float(np.mean([trial.run.bytes_up_per_device for trial in trials])),
-            "seconds": float(np.mean([trial.seconds for trial in trials])),
+            "seconds": pooled.seconds,
             "trials": [{"seed": seed, **trial.to_dict()} for seed, trial in zip(self.seeds, trials)],
         }
+
+
+def _means(some: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Name by name, the mean over several."""
+    return {name: np.mean([one[name] for one in some], axis=0) for name in some[0]}
 
 
 def _tests(values: Mapping[str, np.ndarray], reference: str) -> dict[str, Difference]:

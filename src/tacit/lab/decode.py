@@ -1,6 +1,6 @@
 """Decode: a report's payload as a short list that a person can read, beside what the device's history really holds.
 
-Each leaf becomes a view: plain values, the longest rows first, at most a screenful. `own` marks what is in the history;
+Each leaf becomes a view: plain values, what stands out most first, at most a screenful. `own` marks what is in the history;
 only the lab knows that.
 """
 
@@ -26,6 +26,7 @@ class Leaf(NamedTuple):
 
     name: str
     shape: tuple[int, ...]
+    noun: str  # what its rows are
     label: Callable[[int], str]
     own: np.ndarray | None  # bool[rows]; None where a row stands for no item
 
@@ -52,11 +53,12 @@ def _leaf(name: str, shape: tuple[int, ...], population: Population, history: np
     own = np.zeros(rows, bool)
     if rows == n:
         own[history] = True
-        return Leaf(name, shape, lambda row: name_of(population, row), own)
+        return Leaf(name, shape, "items", lambda row: name_of(population, row), own)
     if rows == n * n:
         own[history[:-1].astype(np.int64) * n + history[1:]] = True
-        return Leaf(name, shape, lambda row: f"{name_of(population, row // n)} → {name_of(population, row % n)}", own)
-    return Leaf(name, shape, lambda row: f"row {row}", None)
+        words = lambda row: f"{name_of(population, row // n)} → {name_of(population, row % n)}"  # noqa: E731
+        return Leaf(name, shape, "steps from item to item", words, own)
+    return Leaf(name, shape, "rows", lambda row: f"row {row}", None)
 
 
 def views(mechanism: Mechanism, payload: Any, like: dict, population: Population, history: np.ndarray) -> list[dict]:
@@ -86,36 +88,54 @@ def claims(leaf: Leaf, values: np.ndarray) -> dict[str, Any]:
     said = np.flatnonzero(count)
     shown = said if said.size <= CLAIMS else np.sort(np.random.default_rng(0).choice(said, CLAIMS, replace=False))
     rows = [{"label": leaf.label(int(row)), "count": int(count[row]), **_own(leaf, row)} for row in shown]
-    found = {"kind": "claims", "leaf": leaf.name, "rows": rows, "said": int(said.size), "of": int(count.size)}
+    found = {"kind": "claims", "leaf": leaf.name, "noun": leaf.noun, "rows": rows, "said": int(said.size)}
+    found |= {"of": int(count.size)}
     if leaf.own is not None:
         found |= {"true": int(leaf.own[said].sum()), "own": int(leaf.own.sum())}
     return found
 
 
 def sizes(leaf: Leaf, values: np.ndarray) -> dict[str, Any]:
-    """The largest rows, and how well size alone tells the history's rows from the others."""
+    """The rows that stand out most, and how well that alone tells the history's rows from the others."""
     flat = values.reshape(values.shape[0], -1) if values.ndim else values.reshape(1, 1)
-    size = flat[:, 0] if flat.shape[1] == 1 else np.linalg.norm(flat, axis=1)
-    order = np.argsort(-size, kind="stable")
+    size, along = np.linalg.norm(flat, axis=1), main_direction(flat)
+    order = np.argsort(-along, kind="stable")
     return {
         "kind": "sizes",
         "leaf": leaf.name,
-        "rows": [_row(leaf, int(row), size, flat, place < LISTED) for place, row in enumerate(order[:BARS])],
+        "noun": leaf.noun,
+        "rows": [_row(leaf, int(row), along, size, flat, place < LISTED) for place, row in enumerate(order[:BARS])],
         "of": int(size.size),
         "width": int(flat.shape[1]),
         "zero": int((flat == 0).all(1).sum()),
         "own": None if leaf.own is None else int(leaf.own.sum()),
-        "separation": separation(size, leaf.own),
+        "separation": separation(along, leaf.own),
     }
 
 
-def _row(leaf: Leaf, row: int, size: np.ndarray, flat: np.ndarray, listed: bool) -> dict[str, Any]:
-    numbers = {"numbers": [_short(x) for x in flat[row, :FIRST]]} if listed else {}
-    return {"label": leaf.label(row), "size": _short(size[row]), **_own(leaf, row), **numbers}
+def main_direction(table: np.ndarray) -> np.ndarray:
+    """How far each row lies along the direction that most rows share; the long tail points up.
+
+    This is what a curious reader would look at first: the gradient of a factorisation has rows w·p, all along the
+    person's own vector p, and w is far from 0 for the items that were used. One column is its own direction.
+
+    >>> main_direction(np.array([[3.0, -3.0], [0.1, -0.1], [-0.1, 0.1]])).round(2).tolist()
+    [4.24, 0.14, -0.14]
+    """
+    table = table.astype(np.float64)
+    if table.shape[1] == 1:
+        return table[:, 0]
+    along = table @ np.linalg.eigh(table.T @ table)[1][:, -1]
+    return along if (along**3).sum() >= 0 else -along
+
+
+def _row(leaf: Leaf, row: int, along: np.ndarray, size: np.ndarray, flat: np.ndarray, listed: bool) -> dict[str, Any]:
+    numbers = {"size": _short(size[row]), "numbers": [_short(x) for x in flat[row, :FIRST]]} if listed else {}
+    return {"label": leaf.label(row), "along": _short(along[row]), **_own(leaf, row), **numbers}
 
 
 def separation(size: np.ndarray, own: np.ndarray | None) -> float | None:
-    """How often a row of the history is larger than one that is not: 1 gives it away, ½ is a coin.
+    """How often a row of the history stands above one that is not: 1 gives it away, ½ is a coin.
 
     >>> separation(np.array([3.0, 1.0, 2.0]), np.array([True, False, False]))
     1.0

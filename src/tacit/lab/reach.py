@@ -65,4 +65,3 @@ def _ratio(stage: Stage, devices: int, numbers: int) -> float:
 def _with(stage: Stage, **noise: float) -> Stage:
     kept = {name: value for name, value in thaw(stage.privacy).items() if name not in _NOISES}
     return replace(stage, privacy={**kept, **noise})
-

@@ -12,7 +12,7 @@ from typing import Any
 
 from tacit.errors import PlanError, unknown
 from tacit.lab.bill import Bill, together
-from tacit.lab.compare import listening
+from tacit.lab.compare import cut, listening
 from tacit.lab.data.datasets import as_population
 from tacit.lab.protocol import Protocol, load_protocol
 from tacit.lab.search import Range, Space, draw
@@ -142,9 +142,8 @@ def tune(
     way, population = load_protocol(protocol), as_population(log)
     judged = metric_of(way, metric)
     variants = _variants(plan if isinstance(plan, Plan) else load_plan(plan), search, trials, seed)
-    with listening([]):  # leaks are in the notes of what was asked
-        train = way.split(population, seed).train  # the search sees nothing else of the log
-        inner = way.split(train, seed).train
+    train = cut(way, population, seed).train  # the search sees nothing else of the log
+    inner = cut(way, train, seed).train
     for variant in variants:
         check_fit(variant, inner)
     heard: list[list[str]] = [[] for _ in variants]

@@ -36,11 +36,11 @@ class Variant:
 def settings_of(plan: Plan) -> list[str]:
     """Every setting of a plan, as `Plan.with_setting` takes it; those of a later stage begin with its number.
 
-    What a stage that sends nothing would do with a cohort, a rule or a mechanism is no setting of it.
+    A stage that sends nothing has neither rounds nor a cohort, a mechanism or a rule to set.
 
     >>> from tacit.lab.shelf import load_plan
     >>> settings_of(load_plan("mfu"))
-    ['method', 'trains', 'hyper']
+    ['method', 'hyper']
     """
     names: list[str] = []
     for number, stage in enumerate(plan.stages, 1):
@@ -49,11 +49,11 @@ def settings_of(plan: Plan) -> list[str]:
 
 
 def _settings_of(stage: Stage) -> list[str]:
-    names = ["method", "trains", "hyper", *_inside("hyper", method_class(stage.method))]
+    names = ["method", "hyper", *_inside("hyper", method_class(stage.method))]
     if not stage.trains or stage.cohort["sampler"] == "pooled":
         return names
     mechanism, rule, sampler = stage.privacy["mechanism"], stage.server["rule"], stage.cohort["sampler"]
-    names += ["rounds", "privacy", "privacy.mechanism", *_inside("privacy", mechanism_class(mechanism))]
+    names += ["trains", "rounds", "privacy", "privacy.mechanism", *_inside("privacy", mechanism_class(mechanism))]
     names += ["server", "server.rule", *_inside("server", RULES.get(rule, Optimiser))]
     names += ["cohort", "cohort.sampler", *_inside("cohort", SAMPLERS.get(sampler))]
     return [name for name in names if name != "server.optimiser"]  # the rule's name says it
