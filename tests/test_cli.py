@@ -22,8 +22,8 @@ def test_plan_lists_and_prints():
 
 
 def test_run_json_then_resume(tmp_path):
-    words = ["run", "popularity", "--devices", "60", "--json", "--out", str(tmp_path / "r")]
-    first = json.loads(tacit(*words).stdout)
+    words, folder = ["run", "popularity", "--devices", "60", "--json"], str(tmp_path / "r")
+    first = json.loads(tacit(*words, "--out", folder).stdout)
     names = {
         "plan",
         "metrics",
@@ -38,7 +38,7 @@ def test_run_json_then_resume(tmp_path):
     assert first["devices"] == 60
     assert first["claims"][0][0]["epsilon"] == "inf"
     assert 0 < first["metrics"]["HR@10"] <= 1
-    again = json.loads(tacit(*words, "--resume").stdout)
+    again = json.loads(tacit(*words, "--resume", folder).stdout)
     assert again["metrics"] == first["metrics"]
     assert again["rounds"] == first["rounds"] == 1
 
@@ -70,7 +70,8 @@ def test_run_a_file_with_a_setting(tmp_path):
         (["run", "fcf", "--set", "hyper.dmi=3"], "did you mean 'dim'?"),
         (["run", "fcf", "--set", "hyper.dim"], "--set takes name=value"),
         (["run", "fcf", "--set", "hyper.dim=big"], "must be of type int, got 'big'"),
-        (["run", "fcf", "--resume"], "--resume needs --out"),
+        (["run", "fcf", "--resume", "a", "--out", "b"], "leave --out b away"),
+        (["run", "fcf", "--resume", "nowhere"], "is not a run folder"),
         (["run", "fcf", "--sed", "3"], "--sed"),
         (["rnu"], "rnu"),
         (["run", "fcf", "--devices", "0"], "devices"),

@@ -7,8 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from tacit.cli.common import print_json, with_settings
+from tacit.cli.compare import compare_plans
 from tacit.cli.data import app as data_commands
 from tacit.cli.price import price_plan
+from tacit.cli.reproduce import reproduce
+from tacit.cli.tune import tune_plan
 
 app = typer.Typer(
     help="Recommendations learned from what users never have to tell anyone.",
@@ -18,6 +21,9 @@ app = typer.Typer(
 )
 app.add_typer(data_commands, name="data")
 app.command(name="price")(price_plan)
+app.command(name="compare")(compare_plans)
+app.command(name="tune")(tune_plan)
+app.command()(reproduce)
 BASELINES = ("random", "popularity", "mru", "mfu", "sr-od", "sr", "itemknn")
 
 
@@ -33,7 +39,7 @@ def main() -> None:
     except TacitError as problem:
         _fail(str(problem), 2)
     except KeyboardInterrupt:
-        _fail("Interrupted. If the run has a folder, the same command with --resume goes on from there.", 130)
+        _fail("Interrupted. If the run has a folder, --resume with that folder goes on from there.", 130)
     except Exception as problem:
         # typer raises its own errors (a wrong option, say) with a sentence and an exit code
         code = getattr(problem, "exit_code", None)
@@ -67,7 +73,7 @@ def run(
     seed: Seed = 0,
     setting: Annotated[list[str] | None, typer.Option("--set", help="hyper.dim=64 and so on; may be repeated.")] = None,
     out: Annotated[Path | None, typer.Option(help="A folder for the run.")] = None,
-    resume: Annotated[bool, typer.Option(help="Go on where the folder ends.")] = False,
+    resume: Annotated[Path | None, typer.Option(help="A run's folder to go on in, where it ended.")] = None,
     budget: Annotated[float | None, typer.Option(help="The ε a device will spend over all its runs.")] = None,
     window: Annotated[float | None, typer.Option(help="Days after which what was spent is renewed.")] = None,
     after: Annotated[Path | None, typer.Option(help="An earlier run's folder: its ledgers go on.")] = None,
@@ -79,15 +85,15 @@ def run(
     from tacit.lab.shelf import load_plan
     from tacit.lab.trial import trial
 
-    if resume and out is None:
-        raise typer.BadParameter("--resume needs --out, the folder to go on in.")
+    if resume is not None and out not in (None, resume):
+        raise typer.BadParameter(f"--resume {resume} goes on in that folder; leave --out {out} away.")
     if window is not None and budget is None:
         raise typer.BadParameter("--window needs --budget, the ε that it renews.")
     chosen = with_settings(load_plan(plan), setting or [])
     log = open_log(data, devices, seed)
     quiet = True if as_json else None
     limit = None if budget is None else _budget(budget, window, len(log))
-    options = {"out": out, "resume": resume, "debug": debug, "quiet": quiet, "budget": limit, "after": after}
+    options = {"out": resume or out, "resume": resume is not None, "debug": debug, "quiet": quiet, "budget": limit, "after": after}
     result = trial(chosen, log, protocol, seed=seed, **options)
     if as_json:
         print_json(result.to_dict())
