@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from tacit.cli.common import print_json, with_settings
+from tacit.cli.common import print_json, print_trials, with_settings
 from tacit.cli.compare import compare_plans
 from tacit.cli.data import app as data_commands
+from tacit.cli.demo import demo
 from tacit.cli.price import price_plan
 from tacit.cli.reproduce import reproduce
 from tacit.cli.tune import tune_plan
@@ -24,7 +25,7 @@ app.command(name="price")(price_plan)
 app.command(name="compare")(compare_plans)
 app.command(name="tune")(tune_plan)
 app.command()(reproduce)
-BASELINES = ("random", "popularity", "mru", "mfu", "sr-od", "sr", "itemknn")
+app.command()(demo)
 
 
 def main() -> None:
@@ -70,6 +71,7 @@ def run(
     data: Data = "tastes",
     devices: Devices = 1000,
     protocol: Annotated[str, typer.Option(help="How to ask; `tacit protocols` lists the ways.")] = "full",
+    every: Annotated[int, typer.Option(min=0, help="Ask every so many rounds too; 0 asks at the end.")] = 0,
     seed: Seed = 0,
     setting: Annotated[list[str] | None, typer.Option("--set", help="hyper.dim=64 and so on; may be repeated.")] = None,
     out: Annotated[Path | None, typer.Option(help="A folder for the run.")] = None,
@@ -93,12 +95,20 @@ def run(
     log = open_log(data, devices, seed)
     quiet = True if as_json else None
     limit = None if budget is None else _budget(budget, window, len(log))
-    options = {"out": resume or out, "resume": resume is not None, "debug": debug, "quiet": quiet, "budget": limit, "after": after}
+    options = {
+        "out": resume or out,
+        "resume": resume is not None,
+        "debug": debug,
+        "quiet": quiet,
+        "budget": limit,
+        "after": after,
+        "every": every,
+    }
     result = trial(chosen, log, protocol, seed=seed, **options)
     if as_json:
         print_json(result.to_dict())
     else:
-        _print_table([result])
+        print_trials([result])
 
 
 def _budget(epsilon: float, days: float | None, devices: int) -> Any:
@@ -106,19 +116,6 @@ def _budget(epsilon: float, days: float | None, devices: int) -> Any:
     from tacit.privacy.budget import Budget
 
     return Budget(epsilon, default_delta(devices), days)
-
-
-@app.command()
-def demo(devices: Devices = 1000, seed: Seed = 0) -> None:
-    """Train federated collaborative filtering against the baselines, and print a table."""
-    from tacit.lab.data.datasets import open_log
-    from tacit.lab.shelf import load_plan
-    from tacit.lab.trial import trial
-
-    log = open_log("tastes", devices, seed)
-    print(f"A synthetic log of {devices} people and 200 items; each person's last item is the question.\n")
-    _print_table([trial(load_plan(name), log, seed=seed) for name in (*BASELINES, "fcf")])
-    print("\nNext: `tacit plan` lists the plans, `tacit data list` the data, `tacit protocols` the ways to ask.")
 
 
 @app.command()
@@ -163,34 +160,3 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As one JSON obj
         print(part)
         for name, fact in facts.items():
             print(f"  {name:<16} {fact}")
-
-
-def _print_table(results: list) -> None:
-    """One row a plan; or, where there is one plan or there are many metrics, one column a plan."""
-    from rich.console import Console
-    from rich.table import Table
-
-    facts = [_facts(result, intervals=len(results) == 1) for result in results]
-    if len(results) == 1 or len(facts[0]) > 8:
-        table = Table("", *(result.run.plan.name for result in results))
-        for name in facts[0]:
-            table.add_row(name, *(fact[name] for fact in facts))
-    else:
-        table = Table("plan", *facts[0])
-        for result, fact in zip(results, facts):
-            table.add_row(result.run.plan.name, *fact.values())
-    Console().print(table)
-    print(f"{results[0].answers.protocol}: among {results[0].answers.candidates}")
-    for note in dict.fromkeys(note for result in results for note in result.notes):
-        print(f"note: {note}")
-    for line in sorted({line for result in results for line in result.terms}):
-        print(line)
-
-
-def _facts(result: Any, intervals: bool) -> dict[str, str]:
-    """What a table says of a trial; a metric may show its interval where every person has a value of it."""
-    found = result.intervals if intervals else {}
-    spread = {name: f" ± {(one.high - one.low) / 2:.3f}" for name, one in found.items()}
-    metrics = {name: f"{value:.3f}{spread.get(name, '')}" for name, value in result.answers.metrics.items()}
-    cost = {"sent/device": result.sent, "ε per run": result.epsilon, "seconds": f"{result.seconds:.1f}"}
-    return {**metrics, **cost}

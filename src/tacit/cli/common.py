@@ -35,3 +35,34 @@ def print_json(value: Any) -> None:
     from tacit.record import plain
 
     print(json.dumps(plain(value), indent=2))
+
+
+def print_trials(results: list) -> None:
+    """One row a plan; or, where there is one plan or there are many metrics, one column a plan."""
+    from rich.console import Console
+    from rich.table import Table
+
+    facts = [_facts(result, intervals=len(results) == 1) for result in results]
+    if len(results) == 1 or len(facts[0]) > 8:
+        table = Table("", *(result.run.plan.name for result in results))
+        for name in facts[0]:
+            table.add_row(name, *(fact[name] for fact in facts))
+    else:
+        table = Table("plan", *facts[0])
+        for result, fact in zip(results, facts):
+            table.add_row(result.run.plan.name, *fact.values())
+    Console().print(table)
+    print(f"{results[0].answers.protocol}: among {results[0].answers.candidates}")
+    for note in dict.fromkeys(note for result in results for note in result.notes):
+        print(f"note: {note}")
+    for line in sorted({result.terms for result in results}):
+        print(line)
+
+
+def _facts(result: Any, intervals: bool) -> dict[str, str]:
+    """What a table says of a trial; a metric may show its interval where every person has a value of it."""
+    found = result.intervals if intervals else {}
+    spread = {name: f" ± {(one.high - one.low) / 2:.3f}" for name, one in found.items()}
+    metrics = {name: f"{value:.3f}{spread.get(name, '')}" for name, value in result.answers.metrics.items()}
+    cost = {"sent/device": result.sent, "ε per run": result.epsilon, "seconds": f"{result.seconds:.1f}"}
+    return {**metrics, **cost}

@@ -35,14 +35,14 @@ class Trial:
 
     @property
     def epsilon(self) -> str:
-        """The worst stage's ε for the whole run, as a person reads it."""
-        worst = max(claim.epsilon for stage in self.run.claims for claim in stage if claim.per == "run")
-        return "∞" if math.isinf(worst) else f"{worst:.3g}"
+        """ε of the whole run, all stages composed, as a person reads it."""
+        epsilon = self.run.price.whole.epsilon
+        return "∞" if math.isinf(epsilon) else f"{epsilon:.3g}"
 
     @property
-    def terms(self) -> set[str]:
-        """What the ε in the table means: every claim per run, in full."""
-        return {str(claim) for stage in self.run.claims for claim in stage if claim.per == "run"}
+    def terms(self) -> str:
+        """What the ε in the table means, in full."""
+        return str(self.run.price.whole)
 
     @property
     def sent(self) -> str:
@@ -92,6 +92,7 @@ def trial(
     quiet: bool | None = None,
     budget: Budget | None = None,
     after: Run | Path | None = None,
+    every: int = 0,
 ) -> Trial:
     """Split a log as a protocol says, run a plan on it, and ask."""
     began = time.perf_counter()
@@ -106,6 +107,7 @@ def trial(
         quiet=quiet,
         budget=budget,
         after=after,
+        every=every,
     )
     assert run.answers is not None
     return Trial(run, run.answers, time.perf_counter() - began)

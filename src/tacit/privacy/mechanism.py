@@ -22,7 +22,20 @@ from tacit.settings import fill, setting
 Wire = Literal["dense", "rows"]
 _FURNITURE = {
     *("accountant", "budget", "card", "claim", "events", "feasibility", "local", "mechanism"),
-    *("bits", "closed", "frame", "paper_tables", "papers", "pld", "positions", "price", "rdp", "sampler", "sums", "within"),
+    *(
+        "bits",
+        "closed",
+        "frame",
+        "paper_tables",
+        "papers",
+        "pld",
+        "positions",
+        "price",
+        "rdp",
+        "sampler",
+        "sums",
+        "within",
+    ),
 }
 
 

@@ -1,0 +1,99 @@
+"""Transitions: which items a person uses, and how often one follows another, on a short local list of items."""
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tacit.nets.solve import dot
+from tacit.rows import Rows, coalesce, dense
+
+DAY = 86_400.0  # seconds
+
+
+class Habits(NamedTuple):
+    """A person's items, how often each was used, and the steps between them, by place in the list of items."""
+
+    index: jax.Array  # int32[n], the items, ascending; padding is the number of items
+    uses: jax.Array  # float32[n], 0 on padding
+    steps: jax.Array | Rows  # n_ij at i·n + j, float32[n²]; a short history keeps only the pairs that occur
+
+    @property
+    def real(self) -> jax.Array:
+        """Where there is an item, bool[n]."""
+        return self.uses > 0
+
+    @property
+    def table(self) -> jax.Array:
+        """n_ij, float32[n, n]."""
+        n = self.index.shape[0]
+        return dense(self.steps).reshape(n, n)
+
+
+def habits(items: jax.Array, n_items: int, most: int) -> tuple[Habits, jax.Array]:
+    """The habits of a sequence, and the place of each event's item in their list; -1 is padding.
+
+    Where somebody uses more than `most` items, the list holds those used most, and the other events have no place.
+    """
+    index, uses = _used(items, n_items, most)
+    n = index.shape[0]
+    place = jnp.minimum(jnp.searchsorted(index, items), n - 1)
+    place = jnp.where((items >= 0) & (index[place] == items), place, -1)
+    pairs, length = pair_of(place, n), items.shape[0] - 1
+    # Beyond half of n² pairs, the whole table is the smaller form.
+    if 2 * length < n * n and length > 0:
+        return Habits(index, uses, coalesce(pairs, jnp.ones(length), n * n)), place
+    return Habits(index, uses, count(pairs, jnp.ones(length), n * n)), place
+
+
+def _used(items: jax.Array, n_items: int, most: int) -> tuple[jax.Array, jax.Array]:
+    """The distinct items and their counts, at most `most` of them."""
+    own = coalesce(items, jnp.ones(items.shape), n_items)
+    n = min(items.shape[0], n_items)
+    index, uses = own.index[:n], own.value[:n]
+    if most >= n:
+        return index, uses
+    kept = jnp.sort(jax.lax.top_k(uses, most)[1])
+    return index[kept], uses[kept]
+
+
+def pair_of(place: jax.Array, n: int) -> jax.Array:
+    """i·n + j for each event and the one before it, n² where either has no place; int32[L − 1]."""
+    source, target = place[:-1], place[1:]
+    return jnp.where((source >= 0) & (target >= 0), source * n + target, n * n)
+
+
+def count(index: jax.Array, weight: jax.Array, size: int) -> jax.Array:
+    """Σ weight at each index; an index that is too large is dropped."""
+    return jnp.zeros(size).at[index].add(weight, mode="drop")
+
+
+def since(items: jax.Array, times: jax.Array, days: float) -> jax.Array:
+    """The items of the last so many days before the newest event; what is older becomes padding."""
+    newest = jnp.where(items >= 0, times, -jnp.inf).max()
+    return jnp.where(times >= newest - days * DAY, items, -1)
+
+
+# ---- SeqMF ----
+
+
+def design(
+    table: jax.Array,
+    uses: jax.Array,
+    orientation: Literal["source", "target"] = "source",
+    denominator: Literal["occurrences", "departures"] = "occurrences",
+) -> jax.Array:
+    """S_ij, how much item j counts for item i.
+
+    The defaults are the worked example of the paper (Eq. 6): S_ij = n_ij / occurrences of i. Eq. 5 as printed has
+    n_ji above (`target`) and the times i was left below (`departures`).
+    """
+    below = uses if denominator == "occurrences" else table.sum(axis=1)
+    above = table if orientation == "source" else table.T
+    return above / jnp.where(below > 0, below, 1.0)[:, None]
+
+
+def carried(rows: jax.Array, design: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """B = S Q and h = diag(S Q Qᵀ), the sequential part of the relevance (Eq. 4 and 7)."""
+    B = dot(design, rows)
+    return B, (rows * B).sum(axis=1)

@@ -1,0 +1,38 @@
+"""Report: what trials came to, as one HTML file that opens anywhere and fetches nothing. It reads dossiers, nothing else."""
+
+from pathlib import Path
+from typing import Any
+
+from tacit.errors import RunError
+
+
+def write_report(dossiers: list[dict[str, Any]], path: str | Path) -> Path:
+    """Write a page about these trials; `tacit.lab.dossier.dossier` makes what it reads, of a trial or of a run."""
+    from tacit.report.page import page
+
+    return _write(path, page(_known(dossiers)))
+
+
+def write_picture(dossiers: list[dict[str, Any]], path: str | Path) -> Path:
+    """Write privacy against quality as an SVG picture, legible on light and on dark paper."""
+    from tacit.report.picture import picture
+
+    return _write(path, picture(_known(dossiers)))
+
+
+def _known(dossiers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if not dossiers:
+        raise RunError("A report needs at least one run, got none.")
+    for dossier in dossiers:
+        if dossier.get("format") != 1:
+            raise RunError(
+                f"A dossier must have format 1, got {dossier.get('format')!r}; write it again with this version of Tacit."
+            )
+    return dossiers
+
+
+def _write(path: str | Path, text: str) -> Path:
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path

@@ -1,0 +1,180 @@
+"""Charts: plans compared, metric per round, results by group, bytes, and what one device sent, as Vega-Lite specifications."""
+
+from typing import Any
+
+from tacit.report.marks import ACCENT, INK, LINE, QUIET, Spec, chart, look, measure, own, points, rule, text, tips
+from tacit.report.values import Dossier, bytes_text, interval_of, kind, spread
+
+ROW = 30  # pixels of one plan in a list
+
+
+def compared(dossiers: list[Dossier], metric: str) -> Spec:
+    """Every plan's mean with its interval, the best first."""
+    rows = []
+    for one in dossiers:
+        mean, low, high = interval_of(one, metric)
+        words = {"name": one["name"], "value": f"{mean:.3f}", "range": f"{low:.3f} to {high:.3f}"}
+        rows.append({**words, "mean": mean, "low": low, "high": high, **look(one)})
+    order = [row["name"] for row in sorted(rows, key=lambda row: -row["mean"])]
+    most = max(row["high"] for row in rows) or 1.0
+    x = measure("mean", scale={"domain": [0, most * 1.2]}, axis={"title": metric, "tickCount": 5, "domain": False})
+    y = _names(order)
+    layers = [
+        rule({**x, "field": "low"}, y, x2={"field": "high"}),
+        points(x, y, tips(("name", "plan"), ("value", metric), ("range", "95 % interval"))),
+        text("value", {**x, "field": "high"}, y, align="left", dx=10),
+    ]
+    return chart(layers, rows, f"{metric} of each plan with its 95 % interval.", ROW * len(rows))
+
+
+def by_round(dossiers: list[Dossier], metric: str) -> Spec | None:
+    """The metric after each round that was asked about; None where no plan was asked more than once."""
+    lines = {one["name"]: _asked(one, metric) for one in dossiers}
+    drawn = [one for one in dossiers if len(lines[one["name"]]) > 1]
+    if not drawn:
+        return None
+    height, top = 280, max(value for one in drawn for _, value in lines[one["name"]]) or 1.0
+    rows = [
+        {"name": one["name"], "round": done, "value": value, "shown": f"{value:.3f}", **look(one)}
+        for one in drawn
+        for done, value in lines[one["name"]]
+    ]
+    ends = [{"name": one["name"], "round": lines[one["name"]][-1][0], **look(one)} for one in drawn]
+    places = spread([lines[one["name"]][-1][1] for one in drawn], 15 / height * top)
+    ends = [{**row, "value": place} for row, place in zip(ends, places)]
+    x = measure(
+        "round", axis={"title": "rounds", "grid": False, "tickMinStep": 1}, scale={"nice": False, "zero": False}
+    )
+    y = measure("value", scale={"domainMin": 0, "domainMax": top * 1.06}, axis=_plain())
+    layers = [
+        {
+            "mark": {"type": "line", "strokeWidth": 1.75, "opacity": 0.8},
+            "encoding": {"x": x, "y": y, "stroke": own("line"), "detail": {"field": "name"}},
+        },
+        points(x, y, tips(("name", "plan"), ("round", "rounds"), ("shown", metric)), size=24),
+        {"data": {"values": ends}, **text("name", x, y, align="left", dx=10)},
+    ]
+    return chart(layers, rows, f"{metric} after each round.", height)
+
+
+def by_group(dossiers: list[Dossier], metric: str) -> list[tuple[Dossier, Spec]]:
+    """A small chart for each plan: results for people of few and of many events, the other plans faint behind."""
+    having = [one for one in dossiers if one["groups"].get(metric)]
+    rows = {one["name"]: [_group(one, part) for part in one["groups"][metric]] for one in having}
+    top = max((row["high"] for part in rows.values() for row in part), default=1.0) or 1.0
+    faint = [row for part in rows.values() for row in part]
+    return [(one, _group_chart(metric, rows[one["name"]], faint, top * 1.05)) for one in having]
+
+
+def _group(dossier: Dossier, part: dict[str, Any]) -> Spec:
+    short = part["group"].removesuffix(" events").removesuffix(" event").replace(" to ", "–")
+    value = f"{part['mean']:.3f} ({part['low']:.3f} to {part['high']:.3f})"
+    return {**part, "name": dossier["name"], "short": short, "value": value, **look(dossier)}
+
+
+def _group_chart(metric: str, rows: list[Spec], faint: list[Spec], top: float) -> Spec:
+    x = {
+        "field": "short",
+        "type": "ordinal",
+        "sort": [row["short"] for row in rows],
+        "axis": {"title": None, "labelAngle": 0, "ticks": False, "labelFontSize": 11, "labelOverlap": True},
+        "scale": {"paddingOuter": 0.3},
+    }
+    y = measure("mean", scale={"domain": [0, top], "nice": False}, axis={**_plain(), "tickCount": 3})
+    line: Spec = {"mark": {"type": "line", "stroke": LINE, "strokeWidth": 1}, "data": {"values": faint}}
+    shown = tips(("group", "history"), ("value", metric), ("users", "people"))
+    layers = [
+        {**line, "encoding": {"x": x, "y": y, "detail": {"field": "name"}}},
+        {
+            "mark": {"type": "line", "strokeWidth": 1.5, "opacity": 0.6},
+            "encoding": {"x": x, "y": y, "stroke": own("line")},
+        },
+        rule(x, {**y, "field": "low"}, y2={"field": "high"}),
+        points(x, y, shown, size=50),
+    ]
+    return chart(layers, rows, f"{metric} by length of history.", 120)
+
+
+def traffic(dossiers: list[Dossier]) -> Spec | None:
+    """Bytes a device sends and receives over the whole run; None where nothing travels."""
+    rows = [_bytes(one, way) for one in dossiers for way in ("up", "down")]
+    drawn = [row for row in rows if row["bytes"]]
+    if not drawn:
+        return None
+    nothing = [
+        {**row, "says": "raw data" if row["pooled"] else "nothing"}
+        for row in rows
+        if row["way"] == "up" and not row["bytes"]
+    ]
+    low, high = min(row["bytes"] for row in drawn) / 3, max(row["bytes"] for row in drawn) * 3
+    tens = [10.0**power for power in range(12) if low <= 10.0**power <= high]
+    axis = {"title": None, "values": tens, "labelExpr": _UNITS, "domain": False}
+    x = measure("bytes", scale={"type": "log", "domain": [low, high], "nice": False}, axis=axis)
+    y = _names([one["name"] for one in dossiers])
+    up, down = ({"transform": [{"filter": f"datum.way == '{way}'"}]} for way in ("up", "down"))
+    shown = tips(("name", "plan"), ("way", "way"), ("shown", "bytes"))
+    layers = [
+        {**down, **points(x, y, shown, shape="triangle-down", size=60, yOffset=6)},
+        {**up, **points(x, y, shown, shape="triangle-up", yOffset=-4)},
+        {**up, **text("shown", x, y, align="left", dx=11, dy=-4, color=QUIET)},
+        {"data": {"values": nothing}, **text("says", {"value": 4}, y, align="left", color=QUIET)},
+    ]
+    return chart(layers, drawn, "Bytes a device sends and receives over the run.", (ROW + 4) * len(dossiers))
+
+
+_UNITS = (
+    "datum.value >= 1e9 ? format(datum.value/1e9, '~g') + ' GB' : datum.value >= 1e6 ? format(datum.value/1e6, '~g')"
+    " + ' MB' : datum.value >= 1e3 ? format(datum.value/1e3, '~g') + ' kB' : format(datum.value, '~g') + ' B'"
+)
+
+
+def _bytes(dossier: Dossier, way: str) -> Spec:
+    size = dossier[f"bytes_{way}_per_device"]
+    hollow = {"fill": "transparent", "stroke": QUIET} if way == "down" else {}
+    words = {"name": dossier["name"], "way": way, "shown": bytes_text(size), "pooled": dossier["pooled"]}
+    return {**words, "bytes": size, **look(dossier), **hollow}
+
+
+def sizes(view: dict[str, Any]) -> Spec:
+    """The rows of a message that stand out most, the history's own in colour."""
+    named = [{**row, "place": i + 1, "whose": _whose(row)} for i, row in enumerate(view["rows"])]
+    rows = [{**row, "fill": ACCENT if row.get("own") else QUIET} for row in named]
+    x = {"field": "place", "type": "ordinal", "axis": None, "scale": {"paddingInner": 0.25, "paddingOuter": 0}}
+    y = measure("along", axis={**_plain(), "tickCount": 3})
+    encoding = {
+        "x": x,
+        "y": y,
+        "fill": own("fill"),
+        "opacity": {"condition": {"test": "datum.own", "value": 1}, "value": 0.45},
+        "tooltip": tips(("label", "row"), ("along", "stands out by"), ("whose", "truly")),
+    }
+    layers: list[Spec] = [{"mark": {"type": "bar"}, "encoding": encoding}]
+    return chart(layers, rows, "The rows of the message that stand out most.", 110)
+
+
+def _whose(row: dict[str, Any]) -> str:
+    return "in the history" if row.get("own") else "not in the history"
+
+
+def _asked(dossier: Dossier, metric: str) -> list[tuple[int, float]]:
+    """(rounds done, value) wherever somebody asked, the end included."""
+    found = {row["done"]: row["metrics"][metric] for row in dossier["rounds"] if metric in row.get("metrics", {})}
+    if dossier["round_count"]:
+        found[dossier["round_count"]] = dossier["metrics"][metric]
+    return sorted(found.items())
+
+
+def _names(order: list[str]) -> Spec:
+    axis = {"title": None, "ticks": False, "domain": False, "labelColor": INK, "labelLimit": 180, "labelPadding": 10}
+    return {"field": "name", "type": "nominal", "sort": order, "axis": axis}
+
+
+def _plain() -> Spec:
+    return {"title": None, "domain": False, "ticks": False, "tickCount": 5, "gridOpacity": 0.7}
+
+
+def legend(dossiers: list[Dossier]) -> list[tuple[str, str]]:
+    """What the colours mean, as far as they are used: (kind, words)."""
+    words = {"home": "nothing leaves the device", "kept": "a finite promise", "open": "no promise: ε = ∞"}
+    used = {kind(one) for one in dossiers}
+    return [(one, says) for one, says in words.items() if one in used]

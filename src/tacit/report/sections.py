@@ -1,0 +1,187 @@
+"""Sections that compare plans: a table, privacy against quality, intervals, rounds, groups of people, bytes and time."""
+
+from typing import Any
+
+from tacit.report import charts as draw
+from tacit.report.html import Html, join, tag
+from tacit.report.tradeoff import tradeoff
+from tacit.report.values import (
+    Dossier,
+    bytes_text,
+    epsilon_text,
+    figure,
+    interval_of,
+    kind,
+    primary,
+    seconds_text,
+    sent_text,
+    verdict,
+)
+
+
+class Charts:
+    """The specifications of a page, by name, and the places where they are drawn."""
+
+    def __init__(self) -> None:
+        self.specs: dict[str, Any] = {}
+
+    def place(self, name: str, spec: dict[str, Any], narrow: dict[str, Any] | None = None) -> Html:
+        """The place of a chart; `narrow` is drawn instead where there is little room."""
+        self.specs[name] = spec
+        if narrow is not None:
+            self.specs[f"{name}-narrow"] = narrow
+        return tag("div", cls="chart", data_chart=name, data_narrow=f"{name}-narrow" if narrow else None)
+
+
+def panel(title: str, drawing: Any, caption: Any, cls: str = "") -> Html:
+    """A chart or a table under its title, with a caption that says what to see."""
+    return tag("figure", tag("h3", title), drawing, tag("figcaption", caption), cls=cls or None)
+
+
+def comparison(group: list[Dossier], charts: Charts, number: int, groups: int) -> Html:
+    """Everything about plans that were asked the same questions on the same people."""
+    metric = primary(group)
+    name = f"compared-{number}" if number > 1 else "compared"
+    parts = [_setting(group), _legend(group), _summary(group)]
+    if metric is not None:
+        parts += [_tradeoff(group, metric, charts, number), _compared(group, metric, charts, number)]
+        parts += [_rounds(group, metric, charts, number), _groups(group, metric, charts, number)]
+    parts.append(_traffic(group, charts, number))
+    title = "Compared" if groups == 1 else f"Compared: {_where(group[0], number)}"
+    return tag("section", tag("h2", title), *parts, id=name)
+
+
+def _where(dossier: Dossier, number: int) -> str:
+    protocol = dossier["protocol"] or {}
+    return f"{dossier['data']['name'] or f'log {number}'}, {protocol.get('name', 'not asked')}"
+
+
+def _setting(group: list[Dossier]) -> Html:
+    data, protocol = group[0]["data"], group[0]["protocol"]
+    people = f"{data['devices']:,} people, {data['items']:,} items, {data['events']:,} events"
+    words = [
+        f"{data['name'] + ': ' if data['name'] else ''}{people}; half of the people have at least {data['median_history']:.0f} events."
+    ]
+    if protocol:
+        unit = f"one value for each of {protocol['units']:,} {protocol['by']}s"
+        words.append(
+            f"Asked as “{protocol['name']}”: {protocol['about']}. Ranked among {protocol['candidates']}; {unit}."
+        )
+    notes = list(dict.fromkeys([*data["notes"], *(note for one in group for note in one["notes"])]))
+    return join(
+        tag("p", " ".join(words), cls="lead"),
+        tag("p", "Notes: ", "; ".join(notes), ".", cls="notes") if notes else None,
+    )
+
+
+def _legend(group: list[Dossier]) -> Html:
+    return tag(
+        "p", *(tag("span", tag("i", cls=f"dot {one}"), words) for one, words in draw.legend(group)), cls="legend"
+    )
+
+
+# ---- the table ----
+
+
+def _summary(group: list[Dossier]) -> Html:
+    metrics = list(dict.fromkeys(name for one in group for name in one["metrics"]))
+    heads = ["plan", *metrics, "ε", "protects", "trusts", "sent per device", "time", "outlook"]
+    cells = [
+        tag("th", head, scope="col", cls="number" if head in (*metrics, "ε", "sent per device", "time") else None)
+        for head in heads
+    ]
+    rows = [_row(one, metrics) for one in group]
+    table = tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *rows), cls="summary")
+    words = "Below each metric, half the width of its 95 % interval. ε is that of the whole run; what it means is under “What is promised”."
+    return tag("figure", tag("div", table, cls="scroll"), tag("figcaption", words))
+
+
+def _row(one: Dossier, metrics: list[str]) -> Html:
+    whole = one["whole"]
+    name = tag("th", tag("i", cls=f"dot {kind(one)}"), one["name"], scope="row")
+    numbers = [tag("td", *_metric(one, metric), cls="number") for metric in metrics]
+    epsilon = tag("td", epsilon_text(whole["epsilon"]), cls="number epsilon")
+    nothing = kind(one) == "home"
+    words = [tag("td", "–" if nothing else whole["unit"]), tag("td", "–" if nothing else whole["trust"])]
+    cost = [tag("td", text, cls="number") for text in (sent_text(one), seconds_text(one["seconds"]))]
+    return tag("tr", name, *numbers, epsilon, *words, *cost, tag("td", _verdict(one)))
+
+
+def _metric(one: Dossier, metric: str) -> list[Any]:
+    if metric not in one["metrics"]:
+        return ["–"]
+    mean, low, high = interval_of(one, metric)
+    return [f"{mean:.3f}", tag("small", f"± {(high - low) / 2:.3f}") if high > low else None]
+
+
+def _verdict(one: Dossier) -> Html:
+    word = verdict(one)
+    return tag("span", word, cls=f"verdict {word.split()[0]}")
+
+
+# ---- the charts ----
+
+
+def _tradeoff(group: list[Dossier], metric: str, charts: Charts, number: int) -> Html:
+    place = charts.place(f"tradeoff-{number}", tradeoff(group, metric), tradeoff(group, metric, width=290))
+    strips = any(one["reach"] for one in group)
+    words = [
+        f"{metric} upwards, the privacy loss ε of the whole run to the right. Best is top left. "
+        "Plans that send nothing stand at 0, plans without a finite promise at ∞. ",
+        "The dotted line is guessing. "
+        if any(one["plan"]["stage"][-1]["method"] == "random" for one in group)
+        else None,
+        "An ε can be compared with another only where unit and trust are the same. ",
+        "The strips say, before anything ran, from which ε on the noise leaves something to learn for this many people."
+        if strips
+        else None,
+    ]
+    return panel("Privacy against quality", place, words, "wide")
+
+
+def _compared(group: list[Dossier], metric: str, charts: Charts, number: int) -> Html:
+    by = (group[0]["protocol"] or {}).get("by", "user")
+    words = f"Bars are 95 % bootstrap intervals over {by}s. Plans whose bars overlap may still differ: the same {by}s were asked."
+    return panel(f"{metric} of every plan", charts.place(f"compared-{number}", draw.compared(group, metric)), words)
+
+
+def _rounds(group: list[Dossier], metric: str, charts: Charts, number: int) -> Html | None:
+    spec = draw.by_round(group, metric)
+    if spec is None:
+        return None
+    words = "Asked along the way. A curve that still climbs would gain from more rounds; with a promise, more rounds need more noise."
+    return panel(f"{metric} round by round", charts.place(f"rounds-{number}", spec), words)
+
+
+def _groups(group: list[Dossier], metric: str, charts: Charts, number: int) -> Html | None:
+    made = draw.by_group(group, metric)
+    if not made:
+        return None
+    cells = [
+        tag("div", tag("h4", tag("i", cls=f"dot {kind(one)}"), one["name"]), charts.place(f"groups-{number}-{i}", spec))
+        for i, (one, spec) in enumerate(made)
+    ]
+    words = f"{metric} for people with few events, left, to many, right, in four groups of nearly equal size; the other plans faint behind."
+    return panel("Who is served how well", tag("div", *cells, cls="multiples"), words, "wide")
+
+
+def _traffic(group: list[Dossier], charts: Charts, number: int) -> Html:
+    spec = draw.traffic(group)
+    heads = ("plan", "rounds", "sent", "received", "reports per second", "time in rounds", "time in all")
+    cells = [tag("th", head, scope="col", cls="number" if head != "plan" else None) for head in heads]
+    table = tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *(_cost(one) for one in group)))
+    drawing = join(charts.place(f"bytes-{number}", spec) if spec else None, tag("div", table, cls="scroll"))
+    words = "What a device sends ▲ and receives ▽ over the whole run, in the wire's declared form. Time is this machine's, compiling included; reports per second count the rounds alone."
+    return panel("Bytes and time", drawing, words)
+
+
+def _cost(one: Dossier) -> Html:
+    texts = (
+        figure(one["round_count"]),
+        sent_text(one),
+        "not counted" if one["pooled"] else bytes_text(one["bytes_down_per_device"]),
+        f"{one['devices_per_second']:,.0f}" if one["devices_per_second"] else "–",
+        seconds_text(one["seconds_of_rounds"]) if one["round_count"] else "–",
+        seconds_text(one["seconds"]),
+    )
+    return tag("tr", tag("th", one["name"], scope="row"), *(tag("td", text, cls="number") for text in texts))

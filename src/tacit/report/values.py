@@ -1,0 +1,161 @@
+"""Values: what a dossier says, as numbers to draw and words to print."""
+
+import math
+from collections import Counter
+from typing import Any
+
+Dossier = dict[str, Any]
+_PREFERRED = ("NDCG@10", "NDCG", "HR@10", "HR")
+
+
+def number(value: Any) -> float:
+    """A number of a dossier; infinity is written there as a word.
+
+    >>> number("inf")
+    inf
+    """
+    return float(value)
+
+
+def epsilon_text(value: Any) -> str:
+    """An ε as it is printed.
+
+    >>> epsilon_text("inf"), epsilon_text(7.99995), epsilon_text(0.0)
+    ('∞', '8', '0')
+    """
+    epsilon = number(value)
+    return "∞" if math.isinf(epsilon) else f"{epsilon:.3g}"
+
+
+def figure(value: Any) -> str:
+    """Any number or word of a table."""
+    if isinstance(value, bool) or value is None:
+        return "–" if value is None else "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 1e6 else f"{value:,.0f}"
+    return "∞" if value == "inf" else str(value)
+
+
+def bytes_text(size: float) -> str:
+    """Bytes in the unit a person would choose.
+
+    >>> bytes_text(0), bytes_text(822), bytes_text(64110)
+    ('nothing', '822 B', '64.1 kB')
+    """
+    if not size:
+        return "nothing"
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            break
+        size /= 1000
+    return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
+
+
+def seconds_text(seconds: float) -> str:
+    """A duration."""
+    if seconds < 100:
+        return f"{seconds:.1f} s" if seconds >= 0.05 else f"{1000 * seconds:.1f} ms"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def kind(dossier: Dossier) -> str:
+    """How private a plan is, in one word that decides its colour everywhere: home, kept or open."""
+    epsilon = number(dossier["whole"]["epsilon"])
+    return "open" if math.isinf(epsilon) else "kept" if epsilon > 0 else "home"
+
+
+def sent_text(dossier: Dossier) -> str:
+    """What a device sent over the run."""
+    return "raw data" if dossier["pooled"] else bytes_text(dossier["bytes_up_per_device"])
+
+
+def noisy(dossier: Dossier) -> dict[str, Any] | None:
+    """The first stage that adds noise."""
+    stages = dossier["plan"]["stage"]
+    return next((s for s in stages if s["rounds"] and s["privacy"]["mechanism"] != "none"), None)
+
+
+def verdict(dossier: Dossier) -> str:
+    """The worst outlook of all stages."""
+    if dossier["pooled"]:
+        return "no noise"
+    order = ("hopeless", "weak", "workable", "no noise", "nothing sent")
+    return min((view["verdict"] for view in dossier["outlook"]), key=order.index)
+
+
+def family(dossier: Dossier) -> str:
+    """Plans that differ in their ε alone share one line: the plan, its mechanism and where the noise is added."""
+    stage = noisy(dossier)
+    if stage is None:
+        return dossier["plan"]["name"]
+    place = " local" if stage["privacy"].get("place") == "local" else ""
+    return f"{dossier['plan']['name']} {stage['privacy']['mechanism']}{place}"
+
+
+def primary(dossiers: list[Dossier]) -> str | None:
+    """The metric to draw: NDCG@10 where all have it, else the most alike of those that all have."""
+    common = [name for name in dossiers[0]["metrics"] if all(name in one["metrics"] for one in dossiers)]
+    for wanted in _PREFERRED:
+        for name in common:
+            if name == wanted or name.partition("@")[0] == wanted:
+                return name
+    return common[0] if common else None
+
+
+def distinct(dossiers: list[Dossier]) -> list[Dossier]:
+    """The same dossiers, numbered where two have one name."""
+    counts, seen = Counter(one["name"] for one in dossiers), Counter()
+    made = []
+    for one in dossiers:
+        name = one["name"]
+        seen[name] += 1
+        made.append({**one, "name": f"{name} ({seen[name]})" if counts[name] > 1 else name})
+    return made
+
+
+def together(dossiers: list[Dossier]) -> list[list[Dossier]]:
+    """Groups that may be compared: the same people, asked in the same way."""
+    groups: dict[tuple, list[Dossier]] = {}
+    for one in dossiers:
+        protocol = one["protocol"] or {}
+        key = (one["data"]["digest"], protocol.get("name"), protocol.get("candidates"))
+        groups.setdefault(key, []).append(one)
+    return list(groups.values())
+
+
+def interval_of(dossier: Dossier, metric: str) -> tuple[float, float, float]:
+    """Mean, low and high; a metric without an interval has the mean three times."""
+    mean = dossier["metrics"][metric]
+    one = dossier["intervals"].get(metric)
+    return (mean, one["low"], one["high"]) if one else (mean, mean, mean)
+
+
+def spread(places: list[float], gap: float) -> list[float]:
+    """Places moved apart until neighbours are at least a gap from each other, as little as possible, order kept.
+
+    >>> spread([0.0, 0.1, 5.0], 1.0)
+    [-0.45, 0.55, 5.0]
+    """
+    order = sorted(range(len(places)), key=places.__getitem__)
+    blocks: list[list[int]] = []
+    for i in order:
+        blocks.append([i])
+        while len(blocks) > 1 and _start(blocks[-1], places, gap) < _end(blocks[-2], places, gap) + gap - 1e-12:
+            last = blocks.pop()
+            blocks[-1] += last
+    moved = list(places)
+    for block in blocks:
+        for step, i in enumerate(block):
+            moved[i] = round(_start(block, places, gap) + step * gap, 12)
+    return moved
+
+
+def _start(block: list[int], places: list[float], gap: float) -> float:
+    middle = sum(places[i] for i in block) / len(block)
+    return middle - gap * (len(block) - 1) / 2
+
+
+def _end(block: list[int], places: list[float], gap: float) -> float:
+    return _start(block, places, gap) + gap * (len(block) - 1)
