@@ -50,9 +50,11 @@ def test_files_named_in_the_pages_exist(page):
         assert (ROOT / path).exists(), f"{page.name} names {path}"
 
 
-def test_the_example_in_the_readme_runs(capsys):
+def test_the_example_in_the_readme_runs(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     exec(compile(code, "README.md", "exec"), {})
     printed = capsys.readouterr().out
-    assert "ε = ∞ per run" in printed
+    assert "ε = 8, δ = 1.0e-05 per run, central, unit user" in printed
+    assert "item_id" in printed
     assert "HR@10" in printed

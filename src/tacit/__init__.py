@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from tacit.lab.simulate import simulate as simulate
     from tacit.plans import Plan as Plan
     from tacit.plans import Stage as Stage
+    from tacit.privacy.budget import Budget as Budget
     from tacit.privacy.price import price as price
 
 _HOME = {
+    "Budget": "tacit.privacy.budget:Budget",
     "Plan": "tacit.plans:Plan",
     "Run": "tacit.lab.run:Run",
     "Stage": "tacit.plans:Stage",
@@ -31,7 +33,7 @@ _HOME = {
     "simulate": "tacit.lab.simulate:simulate",
 }
 
-__all__ = ["Plan", "Run", "Stage", "TacitError", "dataset", "interactions", "plan", "price", "simulate"]
+__all__ = ["Budget", "Plan", "Run", "Stage", "TacitError", "dataset", "interactions", "plan", "price", "simulate"]
 
 
 def __getattr__(name: str) -> Any:
