@@ -6,6 +6,7 @@ rounds.jsonl        one line a round
 claims.json         what it costs
 metrics.json        how well it answers (when the run has ended)
 card.json, card.md   what it guarantees, for a public registry
+dossier.json        what a report shows of it
 ledgers.json, .npz  what every device has sent, over this run and those before it
 state/LATEST        the name of the newest complete checkpoint
 state/000120/       arrays after 120 rounds: params.npz, rule.npz, homes.npz

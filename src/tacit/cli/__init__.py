@@ -11,6 +11,7 @@ from tacit.cli.compare import compare_plans
 from tacit.cli.data import app as data_commands
 from tacit.cli.demo import demo
 from tacit.cli.price import price_plan
+from tacit.cli.report import report
 from tacit.cli.reproduce import reproduce
 from tacit.cli.tune import tune_plan
 
@@ -26,6 +27,7 @@ app.command(name="compare")(compare_plans)
 app.command(name="tune")(tune_plan)
 app.command()(reproduce)
 app.command()(demo)
+app.command(name="report")(report)
 
 
 def main() -> None:
@@ -105,10 +107,21 @@ def run(
         "every": every,
     }
     result = trial(chosen, log, protocol, seed=seed, **options)
+    if resume or out:
+        _keep_dossier(result, data, resume or out)
     if as_json:
         print_json(result.to_dict())
     else:
         print_trials([result])
+
+
+def _keep_dossier(result: Any, data: str, folder: Path | None) -> None:
+    """What a report will show of this run."""
+    from tacit.lab.dossier import dossier
+    from tacit.record import write_json
+
+    assert folder is not None
+    write_json(folder / "dossier.json", dossier(result, setting={"data": data}))
 
 
 def _budget(epsilon: float, days: float | None, devices: int) -> Any:

@@ -1,7 +1,7 @@
 """Decode: a report's payload as a short list that a person can read, beside what the device's history really holds.
 
-Each leaf becomes a view: plain values, what stands out most first, at most a screenful. `own` marks what is in the history;
-only the lab knows that.
+Each leaf becomes a view: plain values, what stands out most first, at most a screenful. `own` marks what is in the
+history; only the lab knows that.
 """
 
 import math

@@ -1,12 +1,13 @@
 """Dossier: everything a report shows of one trial, as plain values that go into JSON as they are."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 import tacit
-from tacit.lab.outlook import look
+from tacit.lab.outlook import HOPELESS, WEAK, look
 from tacit.lab.protocol import PROTOCOLS, Answers
 from tacit.lab.reach import reach
 from tacit.lab.run import Run
@@ -49,6 +50,7 @@ def dossier(
         "card": run.card,
         "ledger": run.spent(),
         "outlook": [view.to_dict() for view in views],
+        "signal_to_noise": {"weak": HOPELESS, "workable": WEAK},  # from where on the outlook says so
         "reach": reach(run.plan, len(run.population), tuple(view.numbers for view in views)),
         **_traffic(run, trial),
         "specimen": one_device(run) if specimen else None,
@@ -57,16 +59,13 @@ def dossier(
 
 
 def label(run: Run) -> str:
-    """The plan's name, with its mechanism and its ε where it promises one.
-
-    The first stage that adds noise speaks for all.
-    """
+    """The plan's name, with its mechanism and the ε of the run where a stage adds noise; the first speaks for all."""
     for stage in run.plan.stages:
-        privacy = stage.privacy
-        if privacy["mechanism"] != "none" and stage.rounds:
+        if stage.privacy["mechanism"] != "none" and stage.rounds:
             epsilon = run.price.whole.epsilon
-            promise = "∞" if epsilon == float("inf") else f"{epsilon:.3g}"
-            return f"{run.plan.name} {privacy['mechanism']} ε {promise}"
+            place = " local" if stage.privacy.get("place") == "local" else ""
+            promise = "∞" if math.isinf(epsilon) else f"{epsilon:.3g}"
+            return f"{run.plan.name} {stage.privacy['mechanism']}{place} ε {promise}"
     return run.plan.name
 
 

@@ -1,4 +1,4 @@
-"""Specimen: what one device sent. Its own code, its own secret, the bytes on the wire, and what can be read from them."""
+"""Specimen: what one device sent. Its own code, its own secret, the bytes on the wire, and what can be read in them."""
 
 from typing import Any, NamedTuple
 

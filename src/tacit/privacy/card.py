@@ -56,8 +56,9 @@ def sentence(claim: Claim) -> str:
         return "Nothing about the unit can be learnt: what is sent does not depend on it."
     who = "sees everything one device sends in" if claim.model == "local" else "sees everything the server releases in"
     right = 100 * guess_bound(claim.epsilon, claim.delta)
+    share = f"{right:.3g}" if right < 99 else f"{right:.2f}" if right < 99.99 else "practically 100"
     return (
-        f"Whoever {who} the {claim.per} can guess between two possible {claim.unit}s right at most {right:.3g} % of "
+        f"Whoever {who} the {claim.per} can guess between two possible {claim.unit}s right at most {share} % of "
         "the time (a blind guess: 50 %)."
     )
 

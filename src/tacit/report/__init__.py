@@ -1,4 +1,4 @@
-"""Report: what trials came to, as one HTML file that opens anywhere and fetches nothing. It reads dossiers, nothing else."""
+"""Report: what trials came to, as one HTML file that opens anywhere and fetches nothing. It reads dossiers alone."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ def _known(dossiers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for dossier in dossiers:
         if dossier.get("format") != 1:
             raise RunError(
-                f"A dossier must have format 1, got {dossier.get('format')!r}; write it again with this version of Tacit."
+                f"A dossier must have format 1, got {dossier.get('format')!r}; run the plan again with this version."
             )
     return dossiers
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tacit.report.html import Html, join, listed, tag
+from tacit.report.markup import Html, join, listed, tag
 from tacit.report.values import Dossier, epsilon_text, figure, kind, number
 
 _UNITS = {
@@ -31,8 +31,8 @@ _NONE = "Nothing in these numbers protects anybody from whoever receives the rep
 def cards(dossiers: list[Dossier]) -> Html:
     """A card for each plan."""
     lead = (
-        "One card for each plan. ε bounds how much anybody can learn: the smaller, the safer; 0 is nothing, ∞ is no bound. "
-        "δ is a small allowance for the improbable."
+        "One card for each plan. ε bounds how much anybody can learn: the smaller, the safer; 0 is nothing, ∞ is no "
+        "bound. δ is a small allowance for the improbable."
     )
     return tag("section", tag("h2", "What is promised"), tag("p", lead, cls="lead"), *map(_card, dossiers), id="claims")
 
@@ -70,7 +70,7 @@ def _terms(one: Dossier) -> list[tuple[str, Any]]:
             ("Compared with", _RELATIONS[whole["relation"]]),
             ("Holds where", _MODELS[whole["model"]]),
             ("Must be trusted", _TRUST[whole["trust"]]),
-            ("Holds as long as", listed(whole["conditions"]) if whole["conditions"] else "no further condition"),
+            ("Conditions", listed(whole["conditions"]) if whole["conditions"] else "no further condition"),
             ("Seen all the same", listed(visible) if visible else "nothing"),
             ("Not covered", listed(card["not_covered"])),
             ("Spent so far", _ledger(one["ledger"])),
@@ -102,9 +102,10 @@ def _outlook(one: Dossier) -> Any:
         if view["verdict"] in ("no noise", "nothing sent"):
             parts.append(f"{stage}{view['verdict']}")
             continue
+        weak, workable = (figure(one["signal_to_noise"][word]) for word in ("weak", "workable"))
         parts.append(
-            f"{stage}{view['verdict']}: signal to noise {number(view['signal_to_noise']):.2g} at best; from 2 on it is "
-            f"weak, from 10 on workable, which takes about {number(view['devices_needed']):,.0f} devices"
+            f"{stage}{view['verdict']}: signal to noise {number(view['signal_to_noise']):.2g} at best; from {weak} on it "
+            f"is weak, from {workable} on workable, which takes about {number(view['devices_needed']):,.0f} devices"
         )
         if view["advice"]:
             parts.append(f"What helps: {'; '.join(view['advice'])}")

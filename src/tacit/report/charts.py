@@ -1,15 +1,15 @@
-"""Charts: plans compared, metric per round, results by group, bytes, and what one device sent, as Vega-Lite specifications."""
+"""Charts: plans compared, metric per round, results by group, bytes, and what one device sent, for Vega-Lite."""
 
 from typing import Any
 
 from tacit.report.marks import ACCENT, INK, LINE, QUIET, Spec, chart, look, measure, own, points, rule, text, tips
 from tacit.report.values import Dossier, bytes_text, interval_of, kind, spread
 
-ROW = 30  # pixels of one plan in a list
+ROW = 32  # pixels of one plan in a list
 
 
-def compared(dossiers: list[Dossier], metric: str) -> Spec:
-    """Every plan's mean with its interval, the best first."""
+def compared(dossiers: list[Dossier], metric: str, narrow: bool = False) -> Spec:
+    """Every plan's mean with its interval, the best first; where it is narrow, names stand above."""
     rows = []
     for one in dossiers:
         mean, low, high = interval_of(one, metric)
@@ -18,13 +18,14 @@ def compared(dossiers: list[Dossier], metric: str) -> Spec:
     order = [row["name"] for row in sorted(rows, key=lambda row: -row["mean"])]
     most = max(row["high"] for row in rows) or 1.0
     x = measure("mean", scale={"domain": [0, most * 1.2]}, axis={"title": metric, "tickCount": 5, "domain": False})
-    y = _names(order)
+    y, names = _names(order, narrow)
     layers = [
         rule({**x, "field": "low"}, y, x2={"field": "high"}),
         points(x, y, tips(("name", "plan"), ("value", metric), ("range", "95 % interval"))),
         text("value", {**x, "field": "high"}, y, align="left", dx=10),
+        *names,
     ]
-    return chart(layers, rows, f"{metric} of each plan with its 95 % interval.", ROW * len(rows))
+    return chart(layers, rows, f"{metric} of each plan with its 95 % interval.", _height(rows, narrow))
 
 
 def by_round(dossiers: list[Dossier], metric: str) -> Spec | None:
@@ -43,7 +44,9 @@ def by_round(dossiers: list[Dossier], metric: str) -> Spec | None:
     places = spread([lines[one["name"]][-1][1] for one in drawn], 15 / height * top)
     ends = [{**row, "value": place} for row, place in zip(ends, places)]
     x = measure(
-        "round", axis={"title": "rounds", "grid": False, "tickMinStep": 1}, scale={"nice": False, "zero": False}
+        "round",
+        axis={"title": "rounds", "grid": False, "tickMinStep": 1, "tickCount": 10},
+        scale={"nice": False, "zero": False},
     )
     y = measure("value", scale={"domainMin": 0, "domainMax": top * 1.06}, axis=_plain())
     layers = [
@@ -95,7 +98,7 @@ def _group_chart(metric: str, rows: list[Spec], faint: list[Spec], top: float) -
     return chart(layers, rows, f"{metric} by length of history.", 120)
 
 
-def traffic(dossiers: list[Dossier]) -> Spec | None:
+def traffic(dossiers: list[Dossier], narrow: bool = False) -> Spec | None:
     """Bytes a device sends and receives over the whole run; None where nothing travels."""
     rows = [_bytes(one, way) for one in dossiers for way in ("up", "down")]
     drawn = [row for row in rows if row["bytes"]]
@@ -110,7 +113,7 @@ def traffic(dossiers: list[Dossier]) -> Spec | None:
     tens = [10.0**power for power in range(12) if low <= 10.0**power <= high]
     axis = {"title": None, "values": tens, "labelExpr": _UNITS, "domain": False}
     x = measure("bytes", scale={"type": "log", "domain": [low, high], "nice": False}, axis=axis)
-    y = _names([one["name"] for one in dossiers])
+    y, names = _names([one["name"] for one in dossiers], narrow)
     up, down = ({"transform": [{"filter": f"datum.way == '{way}'"}]} for way in ("up", "down"))
     shown = tips(("name", "plan"), ("way", "way"), ("shown", "bytes"))
     layers = [
@@ -118,8 +121,9 @@ def traffic(dossiers: list[Dossier]) -> Spec | None:
         {**up, **points(x, y, shown, shape="triangle-up", yOffset=-4)},
         {**up, **text("shown", x, y, align="left", dx=11, dy=-4, color=QUIET)},
         {"data": {"values": nothing}, **text("says", {"value": 4}, y, align="left", color=QUIET)},
+        *names,
     ]
-    return chart(layers, drawn, "Bytes a device sends and receives over the run.", (ROW + 4) * len(dossiers))
+    return chart(layers, drawn, "Bytes a device sends and receives over the run.", _height(dossiers, narrow))
 
 
 _UNITS = (
@@ -160,13 +164,23 @@ def _asked(dossier: Dossier, metric: str) -> list[tuple[int, float]]:
     """(rounds done, value) wherever somebody asked, the end included."""
     found = {row["done"]: row["metrics"][metric] for row in dossier["rounds"] if metric in row.get("metrics", {})}
     if dossier["round_count"]:
-        found[dossier["round_count"]] = dossier["metrics"][metric]
+        found.setdefault(dossier["round_count"], dossier["metrics"][metric])
     return sorted(found.items())
 
 
-def _names(order: list[str]) -> Spec:
-    axis = {"title": None, "ticks": False, "domain": False, "labelColor": INK, "labelLimit": 180, "labelPadding": 10}
-    return {"field": "name", "type": "nominal", "sort": order, "axis": axis}
+def _names(order: list[str], narrow: bool) -> tuple[Spec, list[Spec]]:
+    """The names of plans, one below the other: as an axis; where it is narrow, as words above each row."""
+    axis = {"title": None, "ticks": False, "domain": False, "labelColor": INK, "labelLimit": 240, "labelPadding": 10}
+    y = {"field": "name", "type": "nominal", "sort": order, "axis": None if narrow else axis}
+    above = {
+        "data": {"values": [{"name": name} for name in order]},
+        **text("name", {"value": 0}, y, align="left", dy=-16),
+    }
+    return y, [above] if narrow else []
+
+
+def _height(rows: list, narrow: bool) -> int:
+    return len(rows) * (ROW + 14 if narrow else ROW)
 
 
 def _plain() -> Spec:

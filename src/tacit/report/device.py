@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tacit.report.charts import sizes
-from tacit.report.html import Html, join, tag
+from tacit.report.markup import Html, join, tag
 from tacit.report.sections import Charts
 from tacit.report.values import Dossier, bytes_text, kind
 
@@ -95,8 +95,8 @@ def _claimed(view: dict[str, Any], specimen: dict[str, Any] | None) -> str:
     if specimen and specimen["mechanism"] == "none":
         return f"The message names {said:,} {noun}; {true:,} of them are in the history."
     return (
-        f"The message claims {said:,} {noun}. {true:,} of them are true, {said - true:,} are made up, and {own - true:,} of "
-        f"the {own:,} in the history are denied. Of no single one can a reader be sure."
+        f"The message claims {said:,} {noun}. {true:,} of them are true, {said - true:,} are made up, and {own - true:,} "
+        f"of the {own:,} in the history are denied. How sure a reader may be of any one is what ε limits."
     )
 
 
@@ -157,8 +157,8 @@ def _signs(view: dict[str, Any]) -> Html:
     scale = f" The scale of the update, {view['scale']:g}, goes along in the clear." if "scale" in view else ""
     many = f"{view['said']:,} positions" if view["said"] != 1 else "One position"
     words = (
-        f"{many} out of {view['of']:,}, drawn by chance whatever the history is, and for each a sign: a coin that leans "
-        f"towards the true number there.{scale}"
+        f"{many} out of {view['of']:,}, drawn by chance whatever the history is, and for each a sign: a coin that "
+        f"leans towards the true number there.{scale}"
     )
     return join(tag("p", words), tag("table", tag("tbody", *map(_sign, view["rows"][:20])), cls="rows"))
 

@@ -1,4 +1,4 @@
-"""Labels: where words stand beside points so that nothing covers anything. Boxes are (left, top, right, bottom) in pixels."""
+"""Labels: where words stand beside points and cover least. Boxes are (left, top, right, bottom) in pixels."""
 
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -13,12 +13,12 @@ from typing import Any
 
 from tacit.report.cards import cards
 from tacit.report.device import devices
-from tacit.report.html import Html, join, tag
 from tacit.report.marks import CONFIG
+from tacit.report.markup import Html, join, tag
 from tacit.report.sections import Charts, comparison
 from tacit.report.values import Dossier, distinct, together
 
-_SECTIONS = (("compared", "Compared"), ("sent", "What one device sent"), ("claims", "What is promised"))
+_SECTIONS = (("results", "Results"), ("sent", "What one device sent"), ("claims", "What is promised"))
 
 
 def page(dossiers: list[Dossier]) -> str:
@@ -41,7 +41,8 @@ def _title(dossiers: list[Dossier]) -> str:
 
 
 def _head(dossiers: list[Dossier]) -> Html:
-    links = [tag("a", words, href=f"#{name}") for name, words in _SECTIONS]
+    shown = [part for part in _SECTIONS if part[0] != "sent" or any(one["specimen"] for one in dossiers)]
+    links = [tag("a", words, href=f"#{name}") for name, words in shown]
     plans = f"{len(dossiers)} plans" if len(dossiers) > 1 else dossiers[0]["name"]
     return tag(
         "header",
@@ -95,7 +96,8 @@ def _document(title: str, body: Html, specs: dict[str, Any]) -> str:
 def _policy(scripts: list[str]) -> str:
     hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{one}'" for one in hashes)
-    return f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}; img-src data:; base-uri 'none'; form-action 'none'"
+    rest = "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    return f"default-src 'none'; script-src {allowed}; {rest}"
 
 
 def _file(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The picture: privacy against quality as one SVG for a README, in light colours, and in dark ones where the reader's are."""
+"""The picture: privacy against quality as one SVG, in light colours, and in dark ones where the reader prefers them."""
 
 import re
 

@@ -1,9 +1,9 @@
-"""Sections that compare plans: a table, privacy against quality, intervals, rounds, groups of people, bytes and time."""
+"""Results: a table, privacy against quality, intervals, rounds, groups of people, bytes and time."""
 
 from typing import Any
 
 from tacit.report import charts as draw
-from tacit.report.html import Html, join, tag
+from tacit.report.markup import Html, join, tag
 from tacit.report.tradeoff import tradeoff
 from tacit.report.values import (
     Dossier,
@@ -41,13 +41,13 @@ def panel(title: str, drawing: Any, caption: Any, cls: str = "") -> Html:
 def comparison(group: list[Dossier], charts: Charts, number: int, groups: int) -> Html:
     """Everything about plans that were asked the same questions on the same people."""
     metric = primary(group)
-    name = f"compared-{number}" if number > 1 else "compared"
+    name = f"results-{number}" if number > 1 else "results"
     parts = [_setting(group), _legend(group), _summary(group)]
     if metric is not None:
-        parts += [_tradeoff(group, metric, charts, number), _compared(group, metric, charts, number)]
-        parts += [_rounds(group, metric, charts, number), _groups(group, metric, charts, number)]
+        drawn = [_tradeoff, _compared, _rounds, _groups] if len(group) > 1 else [_tradeoff, _rounds, _groups]
+        parts += [section(group, metric, charts, number) for section in drawn]
     parts.append(_traffic(group, charts, number))
-    title = "Compared" if groups == 1 else f"Compared: {_where(group[0], number)}"
+    title = "Results" if groups == 1 else f"Results: {_where(group[0], number)}"
     return tag("section", tag("h2", title), *parts, id=name)
 
 
@@ -59,19 +59,24 @@ def _where(dossier: Dossier, number: int) -> str:
 def _setting(group: list[Dossier]) -> Html:
     data, protocol = group[0]["data"], group[0]["protocol"]
     people = f"{data['devices']:,} people, {data['items']:,} items, {data['events']:,} events"
-    words = [
-        f"{data['name'] + ': ' if data['name'] else ''}{people}; half of the people have at least {data['median_history']:.0f} events."
-    ]
+    name = f"{data['name']}: " if data["name"] else ""
+    words = [f"{name}{people}; half of the people have at least {data['median_history']:.0f} events."]
     if protocol:
         unit = f"one value for each of {protocol['units']:,} {protocol['by']}s"
         words.append(
             f"Asked as “{protocol['name']}”: {protocol['about']}. Ranked among {protocol['candidates']}; {unit}."
         )
+    alike = {name: value for name, value in group[0]["setting"].items() if name != "data" and _all(group, name, value)}
+    words += [f"{', '.join(f'{name} {value}' for name, value in alike.items())}.".capitalize()] if alike else []
     notes = list(dict.fromkeys([*data["notes"], *(note for one in group for note in one["notes"])]))
     return join(
         tag("p", " ".join(words), cls="lead"),
         tag("p", "Notes: ", "; ".join(notes), ".", cls="notes") if notes else None,
     )
+
+
+def _all(group: list[Dossier], name: str, value: Any) -> bool:
+    return all(one["setting"].get(name) == value for one in group)
 
 
 def _legend(group: list[Dossier]) -> Html:
@@ -92,7 +97,10 @@ def _summary(group: list[Dossier]) -> Html:
     ]
     rows = [_row(one, metrics) for one in group]
     table = tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *rows), cls="summary")
-    words = "Below each metric, half the width of its 95 % interval. ε is that of the whole run; what it means is under “What is promised”."
+    words = (
+        "Below each metric, half the width of its 95 % interval. ε is that of the whole run; what it means stands under "
+        "“What is promised”."
+    )
     return tag("figure", tag("div", table, cls="scroll"), tag("figcaption", words))
 
 
@@ -141,15 +149,25 @@ def _tradeoff(group: list[Dossier], metric: str, charts: Charts, number: int) ->
 
 def _compared(group: list[Dossier], metric: str, charts: Charts, number: int) -> Html:
     by = (group[0]["protocol"] or {}).get("by", "user")
-    words = f"Bars are 95 % bootstrap intervals over {by}s. Plans whose bars overlap may still differ: the same {by}s were asked."
-    return panel(f"{metric} of every plan", charts.place(f"compared-{number}", draw.compared(group, metric)), words)
+    words = (
+        f"Lines are 95 % bootstrap intervals over {by}s. Plans whose lines overlap may still differ: the same {by}s were "
+        "asked."
+    )
+    return panel(
+        f"{metric} of every plan",
+        charts.place(f"compared-{number}", draw.compared(group, metric), draw.compared(group, metric, narrow=True)),
+        words,
+    )
 
 
 def _rounds(group: list[Dossier], metric: str, charts: Charts, number: int) -> Html | None:
     spec = draw.by_round(group, metric)
     if spec is None:
         return None
-    words = "Asked along the way. A curve that still climbs would gain from more rounds; with a promise, more rounds need more noise."
+    words = (
+        "Asked along the way. A curve that still climbs would gain from more rounds; under a promise, more rounds need "
+        "more noise."
+    )
     return panel(f"{metric} round by round", charts.place(f"rounds-{number}", spec), words)
 
 
@@ -161,17 +179,24 @@ def _groups(group: list[Dossier], metric: str, charts: Charts, number: int) -> H
         tag("div", tag("h4", tag("i", cls=f"dot {kind(one)}"), one["name"]), charts.place(f"groups-{number}-{i}", spec))
         for i, (one, spec) in enumerate(made)
     ]
-    words = f"{metric} for people with few events, left, to many, right, in four groups of nearly equal size; the other plans faint behind."
+    others = "; the other plans are faint behind" if len(made) > 1 else ""
+    words = f"{metric} for people with few events, left, to many, right, in groups of nearly equal size{others}."
     return panel("Who is served how well", tag("div", *cells, cls="multiples"), words, "wide")
 
 
 def _traffic(group: list[Dossier], charts: Charts, number: int) -> Html:
-    spec = draw.traffic(group)
+    spec = draw.traffic(group) if len(group) > 1 else None
     heads = ("plan", "rounds", "sent", "received", "reports per second", "time in rounds", "time in all")
     cells = [tag("th", head, scope="col", cls="number" if head != "plan" else None) for head in heads]
     table = tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *(_cost(one) for one in group)))
-    drawing = join(charts.place(f"bytes-{number}", spec) if spec else None, tag("div", table, cls="scroll"))
-    words = "What a device sends ▲ and receives ▽ over the whole run, in the wire's declared form. Time is this machine's, compiling included; reports per second count the rounds alone."
+    drawing = join(
+        charts.place(f"bytes-{number}", spec, draw.traffic(group, narrow=True)) if spec else None,
+        tag("div", table, cls="scroll"),
+    )
+    words = (
+        "What a device sends ▲ and receives ▽ over the whole run, in the wire's declared form. Time is this machine's, "
+        "compiling included; reports per second count the rounds alone."
+    )
     return panel("Bytes and time", drawing, words)
 
 

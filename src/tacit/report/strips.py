@@ -4,35 +4,31 @@ import math
 
 from tacit.report.axis import Axis
 from tacit.report.marks import ACCENT, LINE, QUIET, SOFT, Spec, own, text
-from tacit.report.values import Dossier, family, number
+from tacit.report.values import Dossier, called, family, number
 
 STRIP, ABOVE = 40, 12  # pixels of one strip, and above the first
 _VERDICTS = {"hopeless": (LINE, 0.8), "weak": (SOFT, 1.0), "workable": (ACCENT, 0.4)}
 
 
 def strips_of(dossiers: list[Dossier], axis: Axis, start: int) -> list[Spec]:
-    """For every line of plans: where its noise is hopeless, weak and workable."""
-    found = {family(one): one["reach"] for one in dossiers if one["reach"]}
+    """For every line of plans, where its noise is hopeless, weak and workable; `start` is where the plot ends."""
+    found = {family(one): (called(one), one["reach"]) for one in dossiers if one["reach"]}
     rows = []
-    for place, (name, reach) in enumerate(found.items()):
-        top = start + ABOVE + STRIP * place
+    for strip, (name, reach) in enumerate(found.values()):
+        top = start + ABOVE + STRIP * strip
         edges = [axis.low, *(_inside(axis, number(reach[word])) for word in ("weak", "workable")), axis.high]
-        for word, left, right in zip(_VERDICTS, edges, edges[1:]):
-            if right > left:
-                fill, opacity = _VERDICTS[word]
-                wide = (right - left) / (axis.high - axis.low) > 0.2
-                first = left == axis.low
-                row = {
-                    "family": name,
-                    "title": name if first else "",
-                    "from": left,
-                    "to": right,
-                    "middle": (left + right) / 2,
-                    "start": axis.low,
-                }
-                at = {"top": top + 17, "bottom": top + 33, "centre": top + 25.5, "above": top + 8}
-                rows.append({**row, **at, "says": word if wide else "", "fill": fill, "opacity": opacity})
+        parts = [part for part in zip(_VERDICTS, edges, edges[1:]) if part[2] > part[1]]
+        rows += [{"strip": strip, **_part(axis, *part, name if i == 0 else "", top)} for i, part in enumerate(parts)]
     return rows
+
+
+def _part(axis: Axis, verdict: str, left: float, right: float, title: str, top: int) -> Spec:
+    """One verdict of one strip; it is written where there is room."""
+    fill, opacity = _VERDICTS[verdict]
+    says = verdict if (right - left) / (axis.high - axis.low) > 0.2 else ""
+    where = {"from": left, "to": right, "middle": (left + right) / 2, "start": axis.low}
+    height = {"top": top + 17, "bottom": top + 33, "centre": top + 25.5, "above": top + 8}
+    return {**where, **height, "title": title, "says": says, "fill": fill, "opacity": opacity}
 
 
 def _inside(axis: Axis, epsilon: float) -> float:

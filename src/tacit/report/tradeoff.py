@@ -1,7 +1,8 @@
-"""Privacy against quality: ε on a logarithmic axis, with a column of its own for 0 and for ∞, and what the noise allows."""
+"""Privacy against quality: ε on a logarithmic axis, a column for 0 and one for ∞, and what the noise allows."""
 
 import math
 from itertools import pairwise
+from typing import Any
 
 from tacit.report.axis import Axis, axis_of
 from tacit.report.labels import Box, place
@@ -21,7 +22,7 @@ from tacit.report.marks import (
     tips,
 )
 from tacit.report.strips import ABOVE, STRIP, strips_of, verdicts
-from tacit.report.values import Dossier, epsilon_text, family, interval_of, number, verdict
+from tacit.report.values import Dossier, called, epsilon_text, family, interval_of, number, verdict
 
 HEIGHT, TOP = 320, 34  # pixels: of the plot, above its highest point
 NARROW = 480  # below, a plot has room for names alone
@@ -48,7 +49,7 @@ def tradeoff(dossiers: list[Dossier], metric: str, width: int = 680) -> Spec:
         *_words(x, y, width),
         *(verdicts(strips, x, _font(width) - 1) if strips else []),
     ]
-    height = HEIGHT + (STRIP * len({row["family"] for row in strips}) + ABOVE if strips else 0)
+    height = HEIGHT + (STRIP * len({row["strip"] for row in strips}) + ABOVE if strips else 0)
     return chart(layers, rows, f"{metric} of each plan against the ε of its whole run.", height)
 
 
@@ -56,6 +57,7 @@ def tradeoff(dossiers: list[Dossier], metric: str, width: int = 680) -> Spec:
 
 
 def _rows(dossiers: list[Dossier], metric: str, axis: Axis) -> list[Spec]:
+    lines = list(dict.fromkeys(family(one) for one in dossiers))
     rows = []
     for one in dossiers:
         mean, low, high = interval_of(one, metric)
@@ -68,8 +70,8 @@ def _rows(dossiers: list[Dossier], metric: str, axis: Axis) -> list[Spec]:
                 "low": low,
                 "high": high,
                 "name": one["name"],
-                "family": family(one),
-                "plan": one["plan"]["name"],
+                "family": lines.index(family(one)),
+                "line_name": called(one),
                 "floor": one["plan"]["stage"][-1]["method"] == "random",
                 "side": "kept" if 0 < epsilon < math.inf else "none",
                 "epsilon": epsilon_text(epsilon),
@@ -93,20 +95,19 @@ def _apart(rows: list[Spec], axis: Axis, top: float) -> None:
 
 
 def _label(rows: list[Spec], axis: Axis, top: float, width: int) -> None:
-    """Give each line of plans one label, at its smallest ε, where it covers least."""
+    """Give each point its name, where it covers least; a line of points named after it gets one, at its smallest ε."""
     (left, right), high = axis.domain, HEIGHT - TOP
 
     def pixel(x: float, y: float) -> tuple[float, float]:
         return (x - left) / (right - left) * width, HEIGHT - y / top * high
 
-    first: dict[tuple, Spec] = {}
+    first: dict[Any, Spec] = {}
     for row in sorted(rows, key=lambda row: row["x"]):
-        # Plans without noise stand alone: two of them never share a line.
-        key = (row["family"],) if row["side"] == "kept" else (row["family"], row["name"])
-        first.setdefault(key, row)
+        row["called"] = row["line_name"] if row["side"] == "kept" and _named_after(row) else row["name"]
+        first.setdefault(row["family"] if row["called"] != row["name"] else row["name"], row)
     labelled = sorted(first.values(), key=lambda row: -row["y"])
     terms = width > NARROW
-    words = [[_called(row), row["terms"]] if terms and row["terms"] else [_called(row)] for row in labelled]
+    words = [[row["called"], row["terms"]] if terms and row["terms"] else [row["called"]] for row in labelled]
     obstacles = [_upright(pixel(row["x"], row["low"]), pixel(row["x"], row["high"])) for row in rows]
     obstacles += 4 * [(x - 7, y - 7, x + 7, y + 7) for x, y in (pixel(row["x"], row["y"]) for row in rows)]
     obstacles += [(0, at - 3, width, at + 3) for at in (pixel(0, row["y"])[1] for row in rows if row["floor"])]
@@ -123,8 +124,9 @@ def _font(width: int) -> int:
     return 12 if width > NARROW else 11
 
 
-def _called(row: Spec) -> str:
-    return row["family"] if row["side"] == "kept" else row["name"]
+def _named_after(row: Spec) -> bool:
+    """Whether a name says no more than its line and its ε."""
+    return row["name"].startswith(f"{row['line_name']} ε")
 
 
 def _segments(rows: list[Spec]) -> list[tuple]:

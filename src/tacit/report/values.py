@@ -1,11 +1,13 @@
 """Values: what a dossier says, as numbers to draw and words to print."""
 
+import json
 import math
 from collections import Counter
 from typing import Any
 
 Dossier = dict[str, Any]
 _PREFERRED = ("NDCG@10", "NDCG", "HR@10", "HR")
+_NOISE = ("epsilon", "epsilon_per_message", "epsilon_of_signs", "noise", "scale", "delta", "k")
 
 
 def number(value: Any) -> float:
@@ -86,12 +88,22 @@ def verdict(dossier: Dossier) -> str:
 
 
 def family(dossier: Dossier) -> str:
-    """Plans that differ in their ε alone share one line: the plan, its mechanism and where the noise is added."""
+    """Plans that differ in the size of their noise alone share one line in a chart: everything else, as text."""
+    stages = [{**stage, "privacy": _quiet(stage["privacy"])} for stage in dossier["plan"]["stage"]]
+    return json.dumps(stages, sort_keys=True)
+
+
+def _quiet(privacy: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in privacy.items() if name not in _NOISE}
+
+
+def called(dossier: Dossier) -> str:
+    """What such a line is called: the method, its mechanism, and where the noise is added if at home."""
     stage = noisy(dossier)
     if stage is None:
-        return dossier["plan"]["name"]
+        return dossier["name"]
     place = " local" if stage["privacy"].get("place") == "local" else ""
-    return f"{dossier['plan']['name']} {stage['privacy']['mechanism']}{place}"
+    return f"{stage['method'].replace('_', '-')} {stage['privacy']['mechanism']}{place}"
 
 
 def primary(dossiers: list[Dossier]) -> str | None:
