@@ -24,7 +24,7 @@ VISIBLE_DELTA = 0.02
 FEWER = 4  # a release takes drawing a cohort on the host, so so many times fewer of them
 _KEPT = 2  # the events that are counted, of all that were looked at
 _COUNTED = 40  # the most events that are ever counted in one audit
-_FEW = 4096  # so many different outputs are told apart one by one
+_FEW = 1024  # so many different outputs are told apart one by one
 
 Score = Callable[[np.ndarray], np.ndarray]
 Event = Callable[[np.ndarray], np.ndarray]
@@ -144,6 +144,8 @@ def lower_bound(hits: Any, n: int, other_hits: Any, other_n: int, delta: float =
 def best_events(one: np.ndarray, other: np.ndarray, delta: float) -> list[tuple[float, Event]]:
     """The event that promises most on these outputs, and what it promises: from one to other, and from other to one."""
     columns = _telling(one, other)
+    if not columns.size:
+        return [(-math.inf, lambda outputs: np.zeros(outputs.shape[0], bool))] * 2
     one, other = one[:, columns], other[:, columns]
     scores = [score for fit in (_outputs, _columns, _direction) if (score := fit(one, other)) is not None]
     found = [[_best_cut(score, sign, one, other, delta) for score in scores] for sign in (1, -1)]
@@ -174,16 +176,19 @@ def _telling(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _outputs(one: np.ndarray, other: np.ndarray) -> Score | None:
-    """Each output by its own likelihood ratio, where there are few."""
-    codes, other_codes = _code(one), _code(other)
-    known, place = np.unique(np.concatenate([codes, other_codes]), return_inverse=True)
-    if known.size > _FEW:
+    """Each output by its own likelihood ratio, as far as there are few: columns that hardly ever repeat are left out."""
+    pooled = np.concatenate([one, other])
+    columns = [
+        i for i, column in enumerate(pooled[:: pooled.shape[0] // (2 * _FEW)].T) if np.unique(column).size <= _FEW
+    ]
+    known, place = np.unique(_code(pooled[:, columns]), return_inverse=True)
+    if not columns or known.size > _FEW:
         return None
-    counts, other_counts = (np.bincount(p, minlength=known.size) for p in np.split(place, [codes.size]))
+    counts, other_counts = (np.bincount(p, minlength=known.size) for p in np.split(place, [one.shape[0]]))
     ratio = np.log((counts + 0.5) / (other_counts + 0.5))
 
     def score(outputs: np.ndarray) -> np.ndarray:
-        code = _code(outputs)
+        code = _code(outputs[:, columns])
         place = np.minimum(np.searchsorted(known, code), known.size - 1)
         return np.where(known[place] == code, ratio[place], 0.0)
 

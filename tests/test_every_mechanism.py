@@ -18,6 +18,7 @@ from scipy.stats import chisquare
 
 from falsify import CHUNK, audits, trial, whole
 from tacit.device.gate import send
+from tacit.errors import PlanError
 from tacit.privacy import accountant
 from tacit.privacy.events import Pure, Unbounded
 from tacit.privacy.mechanism import build_mechanism, mechanism_class, mechanism_names
@@ -25,7 +26,7 @@ from tacit.privacy.sampler import build_sampler
 from tacit.rows import Rows, dense_tree, is_rows
 from tacit.wire import schema_of
 from toys import close, same
-from views import BIG, NUMBERS, PARAMS, flat, pairs, releases, reports, shaped
+from views import BIG, NUMBERS, PARAMS, flat, pairs, releases, reports, shaped, trained
 
 COHORTS = {
     "all": {"sampler": "all"},
@@ -76,9 +77,10 @@ def test_no_claim_is_refuted(name, number):
 
 @every_name
 def test_the_audit_comes_close_to_what_is_claimed(name):
-    """Else it could not have failed."""
-    found = [found.share for number in range(len(mechanism_class(name).suggested)) for found in audited(name, number)]
-    assert not found or max(found) > 0.6
+    """Else it could not have failed: in each model, more than half of some claim's ε is found."""
+    found = [found for number in range(len(mechanism_class(name).suggested)) for found in audited(name, number)]
+    for model in {found.claim.model for found in found}:
+        assert max(found.share for found in found if found.claim.model == model) > 0.5
 
 
 @every
@@ -111,7 +113,7 @@ def test_messages_follow_the_law(name, number):
         likely = [message for message, p in law.items() if p * CHUNK > 5]
         seen, meant = [said[message] for message in likely], [law[message] * CHUNK for message in likely]
         rest = CHUNK - sum(seen), max(CHUNK - sum(meant), 1e-9)
-        assert chisquare([*seen, rest[0]], [*meant, rest[1]], sum_check=False).pvalue > 1e-6
+        assert chisquare([*seen, rest[0]], [*meant, rest[1]]).pvalue > 1e-6
 
 
 def _bytes(payloads):
@@ -196,7 +198,7 @@ def test_a_crowd_is_estimated_as_well_as_its_reports_one_by_one(name, number):
 @quick
 def _crowd(mechanism, reports):
     total = mechanism.add(mechanism.zero(PARAMS, 1), reports.payload, reports.weight, reports.sent)
-    return mechanism.estimate(jax.random.key(0), total, reports.sent.sum(), {})
+    return trained(mechanism.estimate(jax.random.key(0), total, reports.sent.sum(), {}))
 
 
 # ---- the gate ----
@@ -238,7 +240,9 @@ def test_monoid(name, number):
     """Order, chunks, who was silent and who merged what do not matter."""
     mechanism = tried(name, number).mechanism
     some, others = (reports(mechanism, shaped(bound_of(mechanism) * numbers), CHUNK, 9)[0] for numbers in INSIDE)
-    payloads = jax.tree.map(lambda a, b: jnp.concatenate([a[:5], b[:3]]), some.report.payload, others.report.payload)
+    payloads = jax.tree.map(
+        lambda *two: np.concatenate([np.asarray(one)[:4] for one in two]), some.report.payload, others.report.payload
+    )
     check_monoid(mechanism, payloads, PARAMS, 2)
 
 
@@ -257,6 +261,7 @@ def test_monoid_with_rows_and_whole_numbers(name):
 
 def check_monoid(mechanism, payloads, params, weights):
     """Eight payloads, two of them not sent."""
+    payloads = jax.tree.map(np.asarray, payloads)
     sent, nothing = np.array([1, 1, 0, 1, 1, 0, 1, 1], bool), mechanism.zero(params, weights)
     weight = np.random.default_rng(1).uniform(0.5, 2, (8, weights)).astype(np.float32)
     add = quick(mechanism.add)
@@ -284,29 +289,44 @@ def check_monoid(mechanism, payloads, params, weights):
 @every
 @every_cohort
 def test_claims_are_complete_and_what_the_accountant_says(name, number, cohort):
-    mechanism, _, exposure = settled = tried(name, number, cohort)
-    claims = settled.claims
+    settled = _tried_or_refused(name, number, cohort)
+    if settled is None:
+        return
+    mechanism, _, exposure = settled
+    claims, runs = settled.claims, [claim for claim in settled.claims if claim.per == "run"]
     assert {claim.per for claim in claims} >= {"message", "run"}
-    for claim in claims:
-        assert claim.model == "local" or claim.trust != "nobody"
-        assert claim.model == "local" or claim.conditions
+    assert all(claim.model == "local" or (claim.trust != "nobody" and claim.conditions) for claim in claims)
+    assert not (mechanism.shows_weight and whole(claims)), "a weight that shows has no bound"
     promise = mechanism_class(name).suggested[number].get("epsilon", math.inf)
-    assert next(claim for claim in claims if claim.per == "run").epsilon <= promise * (1 + 1e-9)
+    assert runs[0].epsilon <= promise * (1 + 1e-9)
+    run = next(claim for claim in runs if claim.relation != "one_sided_1_to_0")
     event, covers = mechanism.event(exposure)
     times = exposure.at_most(mechanism.messages).messages if covers == 1 else covers
-    run = next(claim for claim in claims if claim.per == "run" and claim.relation != "one_sided_1_to_0")
     relation = "replace_one" if isinstance(event, Pure | Unbounded) else run.relation
     cost = accountant.compose(((event, times),), run.delta, relation).epsilon
     assert run.epsilon == pytest.approx(cost, rel=1e-9)
 
 
+def _tried_or_refused(name, number, cohort):
+    """Everybody can be asked by every mechanism; another cohort may be refused in a sentence."""
+    try:
+        return tried(name, number, cohort)
+    except PlanError:
+        if cohort == "all":
+            raise
+        return None
+
+
 @every
 @every_cohort
 def test_more_rounds_are_never_cheaper(name, number, cohort):
-    mechanism, sampler, exposure = tried(name, number, cohort)
-    free = [mechanism.claim(sampler.exposure(rounds, exposure.devices)) for rounds in (1, 2)]
-    assert all(less.epsilon <= more.epsilon * (1 + 1e-9) for less, more in zip(*free))
-    assert [claim.per for claim in free[0]] == [claim.per for claim in free[1]]
+    settled = _tried_or_refused(name, number, cohort)
+    if settled is None:
+        return
+    mechanism, sampler, exposure = settled
+    few, many = (mechanism.claim(sampler.exposure(rounds, exposure.devices)) for rounds in (1, 2))
+    assert [claim.per for claim in few] == [claim.per for claim in many]
+    assert all(less.epsilon <= more.epsilon * (1 + 1e-9) for less, more in zip(few, many))
 
 
 @every

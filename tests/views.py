@@ -75,15 +75,14 @@ def _people() -> Iterator[Pair]:
 def _interactions(claim: Claim) -> Iterator[Pair]:
     """Histories of noughts and ones that differ in one position; for replace-one, a one that moved."""
     one_way = claim.relation == "one_sided_1_to_0"
-    for i in range(NUMBERS):
-        at = np.eye(NUMBERS)[i]
+    for at in np.eye(NUMBERS):
         if claim.relation == "replace_one":
             moved = np.roll(at, 1)
-            yield Pair(shaped(at), shaped(moved))
-            yield Pair(shaped(1 - moved), shaped(1 - at))
+            pairs = (at, moved), (1 - moved, 1 - at)
         else:
-            yield Pair(shaped(at), shaped(0 * at), not one_way)
-            yield Pair(shaped(np.ones(NUMBERS)), shaped(1 - at), not one_way)
+            pairs = (at, 0 * at), (np.ones(NUMBERS), 1 - at)
+        for one, other in pairs:  # the weight is how many there are
+            yield Pair(shaped(one, one.sum()), shaped(other, other.sum()), not one_way)
 
 
 # ---- what an adversary sees ----
@@ -122,7 +121,7 @@ def _reports(mechanism: Mechanism, keys: jax.Array, source: Input, spent: jax.Ar
             alone = jax.tree.map(lambda leaf: leaf[None], report)
             total, n = collect(mechanism, nothing(mechanism, PARAMS, tuple(PARAMS), weights), alone)
             estimate = mechanism.estimate(jax.random.key(0), total, n, {})
-            made.append(Sent(_on_the_wire(mechanism, report), estimate, count, replaced))
+            made.append(Sent(_on_the_wire(mechanism, report), trained(estimate), count, replaced))
         return made
 
     return jax.vmap(device)(keys)
@@ -145,7 +144,7 @@ def _releases(mechanism: Mechanism, keys: jax.Array, world: Input, cohorts: jax.
         reports = reports._replace(sent=reports.sent & asked)
         total = collect(mechanism, nothing(mechanism, PARAMS, tuple(PARAMS), weights), reports)
         after, _, _ = close(keys[0], mechanism, rule, tuple(PARAMS), PARAMS, total, rule.init(PARAMS))
-        return mechanism.estimate(keys[0], *total, {}), after
+        return trained(mechanism.estimate(keys[0], *total, {})), after
 
     return jax.vmap(jax.vmap(one_round))(keys, cohorts)
 
@@ -158,6 +157,12 @@ def drawn(sampler: Sampler, devices: int, rounds: int, n: int, seed: int) -> np.
         for r in range(rounds):
             asked[i, r, draw(seed + i, 0, r, devices)] = True
     return asked
+
+
+def trained(estimate: tuple[dict, jax.Array]) -> tuple[dict, jax.Array]:
+    """The sums of the leaves, and the weight; a mechanism may estimate more from the same messages."""
+    sums, weight = estimate
+    return {name: sums[name] for name in PARAMS}, weight
 
 
 def _on_the_wire(mechanism: Mechanism, report: Any) -> Any:

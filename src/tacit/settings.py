@@ -4,6 +4,7 @@ A part (method, mechanism, rule, sampler) is an equinox Module whose fields are 
 says its default and its rule; nothing else repeats them.
 """
 
+import math
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
@@ -100,6 +101,8 @@ def _check(name: str, value: Any, kind: Any, rule: Mapping[str, Any]) -> Any:
     value = _typed(name, value, kind)
     if value is None:
         return value
+    if isinstance(value, float) and not math.isfinite(value):
+        raise PlanError(f"{name} must be a finite number, got {value!r}.")
     broken = (
         (rule["at_least"] is not None and not value >= rule["at_least"])
         or (rule["above"] is not None and not value > rule["above"])

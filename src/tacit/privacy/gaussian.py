@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from tacit.errors import PlanError
+from tacit.privacy import noise
 from tacit.privacy.claim import Claim, Per
 from tacit.privacy.events import Event
 from tacit.privacy.events import Gaussian as GaussianEvent
@@ -73,13 +74,13 @@ class Gaussian(Summed):
             # `spent` below is what is claimed, so what is calibrated is what is claimed.
             assert self.epsilon is not None
             settled = replace(settled, noise=0.0)
-            noise = accountant.calibrate(
-                lambda noise: replace(settled, noise=noise).spent(exposure),
+            found = accountant.calibrate(
+                lambda found: replace(settled, noise=found).spent(exposure),
                 self.epsilon,
                 delta,
                 self.relation(exposure),
             )
-            settled = replace(settled, noise=noise)
+            settled = replace(settled, noise=found)
         settled.check_promise(exposure)
         return settled
 
@@ -116,12 +117,17 @@ class Gaussian(Summed):
             return sums, weight
         if self.cohort is None:
             raise PlanError("privacy of gaussian does not know its cohort yet; settle the mechanism for a population.")
-        return _add_normal(key, sums, self.deviation), jnp.full_like(weight, self.cohort)
+        # Every weight is 1, so all sums are the same one: a second draw of noise would be a second look at it.
+        first = jax.tree.map(lambda leaf: leaf[0], sums)
+        noised = _add_normal(key, first, self.deviation)
+        sums = jax.tree.map(lambda leaf, like: jnp.broadcast_to(leaf, like.shape), noised, sums)
+        return sums, jnp.full_like(weight, self.cohort)
 
     def spent(self, exposure: Exposure) -> tuple[tuple[Event, int], ...]:
         """What one device goes through in the run."""
         exposure = exposure.at_most(self.messages)
-        assert self.noise is not None
+        if self.noise is None:
+            raise PlanError("privacy.epsilon is not turned into noise yet; settle the mechanism for a population.")
         if self.place == "local":
             return ((GaussianEvent(self.noise), exposure.messages),)
         return (exposure.gaussian(self.noise),)
@@ -197,4 +203,4 @@ def _central_words(event: Event) -> tuple[str, ...]:
 def _add_normal(key: jax.Array, tree: Any, deviation: float) -> Any:
     leaves, shape = jax.tree.flatten(tree)
     keys = jax.random.split(key, len(leaves))
-    return jax.tree.unflatten(shape, [x + deviation * jax.random.normal(k, x.shape) for k, x in zip(keys, leaves)])
+    return jax.tree.unflatten(shape, [x + deviation * noise.normal(k, x.shape) for k, x in zip(keys, leaves)])

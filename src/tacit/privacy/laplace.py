@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from tacit.errors import PlanError
+from tacit.privacy import noise
 from tacit.privacy.claim import Claim
 from tacit.privacy.events import Event, Unbounded
 from tacit.privacy.local import Local
@@ -77,6 +78,7 @@ class Laplace(Local, Summed):
         """As every local mechanism; a given scale is the noise already."""
         if self.scale is None:
             return super().settle(exposure)
+        self.check_delta(exposure)
         settled = replace(self, messages=exposure.at_most(self.messages).messages)
         settled.check_promise(exposure)
         return settled
@@ -88,7 +90,7 @@ class Laplace(Local, Summed):
         leaves, tree = jax.tree.flatten(x)
         b = self.noise_scale(sum(leaf.size for leaf in leaves))
         keys = jax.random.split(key, len(leaves))
-        return jax.tree.unflatten(tree, [x + b * jax.random.laplace(k, x.shape) for k, x in zip(keys, leaves)])
+        return jax.tree.unflatten(tree, [x + b * noise.laplace(k, x.shape) for k, x in zip(keys, leaves)])
 
     def noise_scale(self, numbers: int) -> float:
         """b: 2DB/ε for elements, 2B/ε for the whole."""

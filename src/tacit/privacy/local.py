@@ -45,9 +45,8 @@ class Local(Mechanism):
         """Split ε over the messages, fix their number, and check that the promise is kept."""
         from tacit.privacy import accountant
 
+        self.check_delta(exposure)
         exposure = exposure.at_most(self.messages)
-        if self.delta is not None:
-            accountant.check_delta(self.delta, exposure.devices, "privacy.delta")
         settled = replace(self, messages=exposure.messages)
         if self.epsilon_per_message is None and self.epsilon is not None:
             share = accountant.per_message(self.epsilon, exposure.messages, self.delta or 0.0, self.parts)
@@ -55,14 +54,22 @@ class Local(Mechanism):
         settled.check_promise(exposure)
         return settled
 
+    def check_delta(self, exposure: Exposure) -> None:
+        """Refuse a δ that is too large for so many devices."""
+        from tacit.privacy import accountant
+
+        if self.delta is not None:
+            accountant.check_delta(self.delta, exposure.devices, "privacy.delta")
+
     def check_promise(self, exposure: Exposure) -> None:
         """Refuse an epsilon that the messages together do not keep."""
-        spent = self.claim(exposure.at_most(self.messages))
+        exposure = exposure.at_most(self.messages)
+        spent = self.claim(exposure)
         kept = next(claim for claim in spent if claim.per == "run")
         if self.epsilon is not None and kept.epsilon > self.epsilon * (1 + 1e-9):
             raise PlanError(
                 f"privacy.epsilon = {self.epsilon:g} for the run is a promise that {exposure.messages} message(s) of "
-                f"epsilon_per_message = {self.epsilon_per_message:g} do not keep: together they cost "
+                f"ε = {self.share:g} do not keep: together they cost "
                 f"{kept.epsilon:.4g}. Leave one of the two out, or allow fewer messages."
             )
 

@@ -21,7 +21,7 @@ from tacit.settings import fill, setting
 
 Wire = Literal["dense", "rows"]
 _FURNITURE = {
-    *("accountant", "budget", "card", "claim", "events", "feasibility", "local", "mechanism"),
+    *("accountant", "budget", "card", "claim", "events", "feasibility", "local", "mechanism", "noise"),
     *(
         "bits",
         "closed",

@@ -103,6 +103,8 @@ def _at(leaf: Any, place: jax.Array) -> jax.Array:
     if not isinstance(leaf, Rows):
         return leaf.reshape(-1)[place]
     touched = leaf.index.shape[0]
+    if not touched:
+        return jnp.zeros(place.shape, leaf.value.dtype)
     table = leaf.value.reshape(touched, -1)
     row, column = jnp.divmod(place, table.shape[1])
     nearest = jnp.minimum(jnp.searchsorted(leaf.index, row), touched - 1)

@@ -247,5 +247,6 @@ def _largest(leaf: Any) -> jax.Array:
     if not isinstance(leaf, Rows):
         return _values(leaf).max()
     real = leaf.index < leaf.rows
-    held = jnp.where(real.reshape(-1, *(1,) * (leaf.value.ndim - 1)), _values(leaf), -jnp.inf).max()
+    held = jnp.where(real.reshape(-1, *(1,) * (leaf.value.ndim - 1)), _values(leaf), -jnp.inf)
+    held = held.max(initial=-jnp.inf)
     return jnp.where(real.sum() < leaf.rows, jnp.maximum(held, 0.0), held)
