@@ -22,6 +22,10 @@ $(VENV)/dev: $(VENV)/core
 	@$(PIP) -e '.[dev]'
 	@touch $@
 
+$(VENV)/docs: $(VENV)/dev
+	@$(PIP) -e '.[dev,docs]'
+	@touch $@
+
 $(VENV)/bench: $(VENV)/core
 	@$(PIP) -e '.[bench]'
 	@touch $@
@@ -45,10 +49,11 @@ bench: $(VENV)/bench ## measure speed against named peers, as ratios in one run
 	@$(BIN)/python -W ignore benchmarks/speed.py
 	@$(BIN)/python benchmarks/scale.py
 
-docs: $(VENV)/dev ## check the pages: links lead somewhere, files named exist, examples run
-	@$(BIN)/python -m pytest tests/test_exports.py && $(BIN)/python examples/simulate.py >/dev/null
-	@echo "The pages are whole. Start with README.md, then docs/rooms.md."
+docs: $(VENV)/docs ## build the site from the pages and the docstrings
+	@$(BIN)/python -m pytest tests/test_docs.py tests/test_exports.py
+	@$(BIN)/python -m sphinx -W --keep-going -E -q -d build/docs docs site
+	@echo "The site is in site/index.html."
 
 clean: ## remove what the targets made
-	@rm -rf $(VENV) dist build runs .hypothesis .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) dist build runs site .hypothesis .ruff_cache .import_linter_cache
 	@find src tests -name __pycache__ -prune -exec rm -rf {} +

@@ -17,6 +17,7 @@ from vectors import encoded, one_by_one, settled
 
 def test_golden_words():
     assert truth(4.5, 4) == pytest.approx(0.8571661612325391, abs=1e-9)
+    assert truth(0.5, 3) == pytest.approx(0.19063179620386372, abs=1e-9)
     assert debias(4.5, 4) == pytest.approx(1.1797406832397688, abs=1e-9)
     assert level() == pytest.approx(2.390457218668787, abs=1e-9)
     assert error_of_message(16, 4.5, 2) == pytest.approx(49.914949083227555, abs=1e-9)

@@ -113,13 +113,24 @@ def test_a_second_stage_pays_for_the_first():
     assert reports(run) == [4, 4, 4, 0]
 
 
-def test_a_later_run_draws_fresh_noise():
+CENTRAL = {"mechanism": "gaussian", "epsilon": 2.0}
+
+
+@pytest.mark.parametrize("privacy", [LAPLACE, CENTRAL], ids=["at home", "at the server"])
+def test_a_later_run_draws_fresh_noise(privacy):
     """The same seed after an earlier run: the same noise twice would cancel."""
-    world, plan = small_world(6), plan_of(rounds=1)
+    world, plan = small_world(6), plan_of(privacy, rounds=1)
     first = simulate(plan, world, quiet=True, seed=1)
     again, after = simulate(plan, world, quiet=True, seed=1), simulate(plan, world, quiet=True, seed=1, after=first)
     np.testing.assert_array_equal(first.params["items"], again.params["items"])
     assert not np.allclose(first.params["items"], after.params["items"])
+
+
+def test_a_later_run_draws_other_cohorts():
+    plan = plan_of(CENTRAL, rounds=1, cohort={"sampler": "fixed", "count": 5})
+    first = simulate(plan, small_world(40), quiet=True)
+    second = simulate(plan, small_world(40), quiet=True, after=first)
+    assert (second.ledgers.sent[:, 0] != second.ledgers.sent[:, 1]).any()
 
 
 def test_a_device_with_its_own_ledger_falls_silent_where_the_simulator_does(tmp_path: Path):

@@ -99,8 +99,12 @@ class Federation:
         self.budget, self.now = budget, time.time() if now is None else now
         self.run = secrets.token_hex(8)  # the run's name in the ledgers
         self.sizes: dict[int, int] = {}  # bytes of one message, stage by stage
-        # A later run of the same people must not draw the same noise again, even with the same seed.
-        homes = jax.random.fold_in(homes, len(self.ledgers.pages)) if self.ledgers.pages else homes
+        # A later run of the same people must not draw the same noise again, at home or at the server, nor the same
+        # cohorts, even with the same seed.
+        earlier = len(self.ledgers.pages)
+        if earlier:
+            homes, self.noise = (jax.random.fold_in(key, earlier) for key in (homes, self.noise))
+        self.draws = self.seed + (earlier << 64)  # the seed of the cohorts
         self.buckets = furnish(homes, population, grid, hands(), worth(_turns(self.plan, len(population))))
         self.rule_state: Any = ()
 
@@ -199,7 +203,7 @@ class Rounds:
     def play(self, first: int, last: int) -> tuple[list[int], Tally]:
         """Play rounds first .. last − 1 (at most a block): how many devices each asked, and what came of it."""
         federation, job = self.federation, self.job
-        ids = [self.sampler.draw(federation.seed, job.stage, r, len(federation.population)) for r in range(first, last)]
+        ids = [self.sampler.draw(federation.draws, job.stage, r, len(federation.population)) for r in range(first, last)]
         owns, noise = [bucket.own for bucket in federation.buckets], federation.noise
         if federation.executor == "debug":
             made = debug_round(job, noise, first, federation.state, federation.buckets, ids[0], federation.population)

@@ -25,7 +25,8 @@ def plan_names() -> list[str]:
 def load_plan(name: str | Path) -> Plan:
     """A plan by built-in name or from a TOML file.
 
-    >>> load_plan("popularity").stages[0].trains
+    >>> import tacit
+    >>> tacit.plan("popularity").stages[0].trains
     ('counts',)
     """
     if str(name).endswith(".toml"):

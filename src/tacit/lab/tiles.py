@@ -1,0 +1,268 @@
+"""Tiles: a table of similar items learned piece by piece, where the counts of all pairs would not fit, or take too long.
+
+The same homes take the same step and the same reports come in as in `simulate`; only the server's sum is organised
+otherwise: reports are kept, packed, and pairs are counted tile by tile. Counts are whole numbers, so the table is the
+same.
+"""
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tacit.device.round import Home, step
+from tacit.errors import PlanError
+from tacit.lab.buckets import Bucket, move_in
+from tacit.lab.data.datasets import as_population
+from tacit.lab.engine import Job, hands, wire_schema
+from tacit.lab.federation import Federation
+from tacit.lab.outlook import warn
+from tacit.lab.run import Run
+from tacit.lab.shelf import choose
+from tacit.nets.gram import TILE, by_bytes, by_words, columns, place, triangle
+from tacit.plans import Plan
+from tacit.privacy.bits import COIN, debiased, debiased_pairs
+from tacit.privacy.pairs import MOST, Cooccurrence, Pairs
+from tacit.server.round import open_round
+from tacit.server.rule import build_rule
+from tacit.server.similarity import BLOCK, Crowd, Similarity
+from tacit.wire import Schema, schema_of
+
+GRID = (32, 256, 2048)  # few programs: drawing the coins takes the time, not the padding
+_STEPPED = 1 << 21  # positions stepped at a time
+_TILES = 512  # tiles counted at a time
+Tell = Callable[[str, float], None]  # what is being done, and which share of it is
+
+
+class Reports(NamedTuple):
+    """What everybody said, in the order of ids: eight positions a byte."""
+
+    packed: np.ndarray  # uint8[M, ⌈N/8⌉]
+    width: int  # N
+
+
+def learn(
+    plan: Plan | str | Path,
+    log: Any,
+    *,
+    settings: dict[str, Any] | None = None,
+    seed: int = 0,
+    tiled: bool | None = None,
+    tell: Tell | None = None,
+) -> Run:
+    """Run a plan of one round whose rule is `similarity`: what `simulate` would learn, in less memory and time.
+
+    Args:
+        plan: a plan, the name of one on the shelf, or a TOML file.
+        log: everybody's histories, as `simulate` takes them.
+        settings: changes to the plan.
+        seed: the same seed gives the same reports as in `simulate`.
+        tiled: never hold the counts of all pairs at once; decided by the number of items if not said.
+        tell: called with what is being done and which share of it is.
+    """
+    began, tell = time.perf_counter(), tell or (lambda *_: None)
+    federation = Federation(choose(plan, settings), as_population(log), seed=seed, grid=GRID)
+    job = _job(federation)
+    warn(federation.plan, federation.price, federation.methods)
+    schema = _sizes(federation, job)
+    buckets, reports = collect(federation, job, tell)
+    federation.buckets = buckets
+    table = similar(reports, job.rule, job.mechanism, federation.params, tiled=tiled, tell=tell)
+    federation.params = {**federation.params, **table}
+    return _run(federation, schema, time.perf_counter() - began)
+
+
+def _job(federation: Federation) -> Job:
+    """What the devices do, if tiles can do the rest."""
+    stage, mechanism = federation.plan.stages[0], federation.price.stages[0].mechanism
+    rule = build_rule(stage.server)
+    fits = isinstance(mechanism, Pairs) and isinstance(rule, Similarity) and stage.rounds == 1
+    if not fits or len(federation.plan.stages) > 1 or stage.cohort["sampler"] != "all":
+        raise PlanError(
+            f"Tiles learn plans of one round of everybody with mechanism 'pairs' and rule 'similarity', got "
+            f"{federation.plan.name}; use tacit.simulate."
+        )
+    assert mechanism is not None
+    return Job(federation.methods[0], mechanism, rule, 0, stage.trains, 1)
+
+
+def _sizes(federation: Federation, job: Job) -> Schema:
+    items = jax.ShapeDtypeStruct((federation.population.catalog.n_items,), jnp.int32)
+    sent = schema_of({"items": items}, 1)
+    schema = wire_schema(Job(job.method, job.mechanism, job.rule, 0, job.trains, 1, sent), federation.params)
+    federation.sizes[0] = math.ceil(schema.bytes())
+    return schema
+
+
+# ---- devices ----
+
+
+def collect(federation: Federation, job: Job, tell: Tell = lambda *_: None) -> tuple[list[Bucket], Reports]:
+    """Everybody takes the step of the one round; the homes after it, and what was said."""
+    population, params = federation.population, federation.params
+    width = population.catalog.n_items
+    packed = np.zeros((len(population), -(-width // 8)), np.uint8)
+    moved = [move_in(job.method, 0, population, bucket) for bucket in federation.buckets]
+    work = [(b, at) for b, bucket in enumerate(moved) for at in _chunks(bucket, width)]
+    done = iter(range(1, len(work) + 1))
+
+    def say(one: tuple[int, slice]) -> tuple[int, Home]:
+        bucket, at = moved[one[0]], one[1]
+        size = min(_chunk(width), bucket.ids.size)
+        mine = jax.tree.map(lambda leaf: _padded(leaf[at], size), (bucket.home, bucket.own))
+        home, said = _say(job, params, *mine)
+        ids = bucket.ids[at]
+        packed[ids] = np.asarray(said)[: ids.size]
+        tell("devices", next(done) / len(work))
+        return one[0], jax.tree.map(lambda leaf: np.asarray(leaf)[: ids.size], home)
+
+    homes = _side_by_side(say, work)
+    for b, bucket in enumerate(moved):
+        mine = [home for at, home in homes if at == b]
+        moved[b] = bucket._replace(home=jax.tree.map(lambda *parts: jnp.asarray(np.concatenate(parts)), *mine))
+    return moved, Reports(packed, width)
+
+
+def _chunk(width: int) -> int:
+    return max(1, _STEPPED // width)
+
+
+def _chunks(bucket: Bucket, width: int) -> Iterator[slice]:
+    return (slice(start, start + _chunk(width)) for start in range(0, bucket.ids.size, _chunk(width)))
+
+
+def _padded(leaf: jax.Array, size: int) -> jax.Array:
+    return jnp.pad(leaf, ((0, size - leaf.shape[0]),) + ((0, 0),) * (leaf.ndim - 1))
+
+
+@jax.jit
+def _say(job: Job, params: dict, homes: Home, owns: Any) -> tuple[Home, jax.Array]:
+    one = partial(step, job.method, job.mechanism, job.stage, open_round(0, params))
+    homes, reports = jax.vmap(one)(homes, owns)
+    return homes, reports.payload["items"]
+
+
+# ---- server ----
+
+
+def similar(
+    reports: Reports,
+    rule: Any,
+    mechanism: Any,
+    params: dict,
+    *,
+    tiled: bool | None = None,
+    tell: Tell = lambda *_: None,
+) -> dict[str, jax.Array]:
+    """The leaves that the rule would learn from these reports."""
+    believed = mechanism.thresholds if mechanism.debias else (COIN, 0)
+    heard = jnp.asarray(reports.packed.shape[0], jnp.int32)
+    counts = jnp.asarray(said_of_each(reports))
+    noise = Cooccurrence(counts, heard, believed).noise
+    crowd = Crowd(heard.astype(jnp.float32), debiased(counts, heard, believed), noise)
+    k = params["neighbours"].shape[1]
+
+    def nearest(block: tuple[np.ndarray, Any]) -> Any:
+        at, both = block
+        return _nearest(rule, k, believed, heard, counts, crowd, at, both)
+
+    tiled = reports.width > MOST if tiled is None else tiled
+    blocks = _in_rows(reports, tell) if tiled else _in_one(reports, tell)
+    near, close = zip(*_side_by_side(nearest, blocks))
+    cut = [jnp.concatenate(parts)[: reports.width] for parts in (near, close)]
+    return {"neighbours": cut[0], "similarity": cut[1]}
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _nearest(rule: Similarity, k: int, believed: Any, heard: Any, counts: Any, crowd: Crowd, at: Any, both: Any) -> Any:
+    both = debiased_pairs(both, counts[at], counts, heard, believed)
+    return rule.nearest(both, at, crowd, k)
+
+
+def said_of_each(reports: Reports) -> np.ndarray:
+    """How many said 1 of each position, int32[N]."""
+    total = np.zeros(reports.width, np.int32)
+    for start in range(0, reports.packed.shape[0], 4096):
+        bits = np.unpackbits(reports.packed[start : start + 4096], axis=1, count=reports.width)
+        total += bits.sum(0, dtype=np.int32)
+    return total
+
+
+def said_of_pairs(reports: Reports, tell: Tell = lambda *_: None) -> np.ndarray:
+    """How many said 1 of both of every two positions, int32[N, N]."""
+    if jax.default_backend() != "cpu":
+        return np.asarray(by_bytes(jnp.asarray(reports.packed), reports.width))
+    words = columns(jnp.asarray(reports.packed), reports.width)
+    left, right = triangle(words.shape[0])
+    table = np.zeros((words.shape[0] * TILE,) * 2, np.int32)
+    done = iter(range(_TILES, left.size + _TILES, _TILES))
+
+    def count(start: int) -> None:
+        some = slice(start, start + _TILES)
+        place(table, left[some], right[some], np.asarray(by_words(words, left[some], right[some])))
+        tell("pairs", min(1.0, next(done) / left.size))
+
+    _side_by_side(count, range(0, left.size, _TILES))
+    return table[: reports.width, : reports.width]
+
+
+def _in_one(reports: Reports, tell: Tell) -> Iterator[tuple[np.ndarray, Any]]:
+    """Blocks of rows of the one table of all pairs."""
+    table = said_of_pairs(reports, tell)
+    rows = max(1, min(reports.width, BLOCK // reports.width))
+    for start in range(0, reports.width, rows):
+        at = np.minimum(np.arange(start, start + rows, dtype=np.int32), reports.width - 1)
+        yield at, table[at]
+
+
+def _in_rows(reports: Reports, tell: Tell) -> Iterator[tuple[np.ndarray, Any]]:
+    """A row of tiles at a time: nothing larger is ever held."""
+    words = columns(jnp.asarray(reports.packed), reports.width)
+    tiles = np.arange(words.shape[0], dtype=np.int32)
+    for tile in tiles:
+        counts = by_words(words, np.full_like(tiles, tile), tiles)
+        at = np.arange(tile * TILE, (tile + 1) * TILE, dtype=np.int32)
+        tell("pairs", (tile + 1) / tiles.size)
+        yield np.minimum(at, reports.width - 1), counts.swapaxes(0, 1).reshape(TILE, -1)[:, : reports.width]
+
+
+def _side_by_side(work: Callable[[Any], Any], parts: Iterable[Any]) -> list:
+    """Each part by whichever hand is free, in order; parts are made as they are needed, so that few are held."""
+    if hands() == 1:
+        return [work(part) for part in parts]
+    made, ahead = [], deque()
+    with ThreadPoolExecutor(hands(), "tacit") as pool:
+        for part in parts:
+            ahead.append(pool.submit(work, part))
+            if len(ahead) > 2 * hands():
+                made.append(ahead.popleft().result())
+        return made + [one.result() for one in ahead]
+
+
+def _run(federation: Federation, schema: Schema, seconds: float) -> Run:
+    devices, method = len(federation.population), federation.methods[0]
+    row = {
+        **{"done": 1, "stage": 1, "round": 0, "asked": devices, "reports": devices},
+        "bytes_up": devices * schema.bytes(),
+        "bytes_down": devices * schema_of(federation.params, 0).bytes(),
+        "seconds": seconds,
+    }
+    return Run(
+        federation.plan,
+        federation.population,
+        method,
+        0,
+        federation.params,
+        federation.buckets,
+        federation.price,
+        [row],
+        federation.ledgers_now(),
+    )
