@@ -34,7 +34,7 @@ demo: $(VENV)/core ## train on a built-in log and compare, on your machine
 	@$(BIN)/tacit demo
 
 test: $(VENV)/dev ## run the tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-slow: $(VENV)/dev ## run the tests that take minutes
 	@$(BIN)/python -m pytest -m slow

@@ -57,6 +57,8 @@ def print_trials(results: list) -> None:
         print(f"note: {note}")
     for line in sorted({result.terms for result in results}):
         print(line)
+    if len(results) == 1:
+        print(_spent(results[0].run.spent()))
 
 
 def _facts(result: Any, intervals: bool) -> dict[str, str]:
@@ -66,3 +68,20 @@ def _facts(result: Any, intervals: bool) -> dict[str, str]:
     metrics = {name: f"{value:.3f}{spread.get(name, '')}" for name, value in result.answers.metrics.items()}
     cost = {"sent/device": result.sent, "ε per run": result.epsilon, "seconds": f"{result.seconds:.1f}"}
     return {**metrics, **cost}
+
+
+def _spent(spent: Any) -> str:
+    """What ledgers say, for the median and the worst device."""
+    import math
+
+    def both(name: str) -> str:
+        one, other = (spent[name][which] for which in ("median", "worst"))
+        return " and ".join("∞" if math.isinf(value) else f"{value:,.4g}" for value in (one, other))
+
+    limit, days = spent["budget"]["epsilon"], spent["budget"]["days"]
+    window = "" if days is None else f" in {days:g} days"
+    budget = "no budget" if math.isinf(limit) else f"of a budget of {limit:g}{window}"
+    return (
+        f"spent so far over all runs, by the median and the worst device: ε {both('epsilon')} ({budget}); "
+        f"{both('messages')} message(s); {both('bytes')} bytes"
+    )

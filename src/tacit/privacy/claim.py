@@ -47,8 +47,9 @@ class Claim:
         epsilon = "∞" if math.isinf(self.epsilon) else f"{self.epsilon:.4g}"
         delta = f", δ = {self.delta:.1e}" if self.delta else ""
         terms = f" ({'; '.join(self.conditions)})" if self.conditions else ""
+        printed = ", as printed in its paper" if self.fidelity == "paper" else ""
         return (
-            f"ε = {epsilon}{delta} per {self.per}, {self.model}, unit {self.unit}, {self.relation.replace('_', '-')}, "
+            f"ε = {epsilon}{delta} per {self.per}{printed}, {self.model}, unit {self.unit}, {self.relation.replace('_', '-')}, "
             f"trust: {self.trust}{terms}"
         )
 
