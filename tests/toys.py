@@ -11,8 +11,10 @@ from tacit.lab.engine import Job
 from tacit.lab.shelf import load_plan
 from tacit.plans import Stage
 from tacit.privacy.mechanism import build_mechanism
+from tacit.rows import dense_tree
 from tacit.server.round import open_round
 from tacit.server.rule import build_rule
+from tacit.wire import schema_of
 
 ITEMS = 12
 
@@ -26,11 +28,10 @@ def small_world(devices: int = 9, seed: int = 3, items: int = ITEMS) -> Populati
 
 
 def stage_of(name: str, **privacy) -> Stage:
-    """A method's suggested stage, with privacy settings of our own."""
+    """A method's suggested stage, without noise but for privacy settings of our own."""
     stage = load_plan(name).stages[0]
-    return Stage(
-        stage.method, stage.hyper, stage.trains, {**stage.privacy, **privacy}, stage.server, stage.cohort, stage.rounds
-    )
+    privacy = {"mechanism": "none", **privacy}
+    return Stage(stage.method, stage.hyper, stage.trains, privacy, stage.server, stage.cohort, stage.rounds)
 
 
 class Hand:
@@ -44,8 +45,15 @@ class Hand:
         self.root = jax.random.key(seed, impl=KEYS)
         self.params = self.method.init(self.root)
         rule, mechanism = build_rule(self.stage.server), build_mechanism(self.stage.privacy)
-        self.job = Job(self.method, mechanism, rule, 0, self.trains, 1)
+        self.job = Job(self.method, mechanism, rule, 0, self.trains, 1, self._sent())
         self.broadcast = open_round(0, self.params)
+
+    def _sent(self):
+        """What an update looks like, dense."""
+        own = self.own(0)
+        local = self.home(0, own).local["0"]
+        update = jax.eval_shape(lambda: dense_tree(self.method.local(self.root, self.params, local, own)[1]))
+        return schema_of(update, 1)
 
     def own(self, device: int, length: int = 64):
         history = self.population.histories(np.array([device]), length)

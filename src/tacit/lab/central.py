@@ -4,10 +4,14 @@ from collections.abc import Callable
 
 from tacit.device.method import Method
 from tacit.errors import PlanError
-from tacit.lab import itemknn
+from tacit.lab import bpr, gmf, itemknn
 from tacit.lab.data import Population
 
-FITS: dict[str, Callable[[Method, Population], dict]] = {"itemknn": itemknn.fit}
+FITS: dict[str, Callable[[Method, Population], dict]] = {
+    "bpr_mf": bpr.fit,
+    "gmf": gmf.fit,
+    "itemknn": itemknn.fit,
+}
 
 
 def fit(name: str, method: Method, population: Population) -> dict:

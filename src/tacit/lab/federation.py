@@ -87,6 +87,9 @@ class Federation:
         root = jax.random.key(self.seed, impl=KEYS)
         init, homes, self.noise = (jax.random.fold_in(root, purpose) for purpose in (_INIT, _HOMES, _NOISE))
         self.methods = [build(stage, population.catalog) for stage in self.plan.stages]
+        for stage, method in zip(self.plan.stages, self.methods):
+            if getattr(method, "needs_times", False):
+                population.require_times(stage.method)
         self.start = start
         self.params = _start(init, self.methods)
         if start is not None:
@@ -203,7 +206,9 @@ class Rounds:
     def play(self, first: int, last: int) -> tuple[list[int], Tally]:
         """Play rounds first .. last − 1 (at most a block): how many devices each asked, and what came of it."""
         federation, job = self.federation, self.job
-        ids = [self.sampler.draw(federation.draws, job.stage, r, len(federation.population)) for r in range(first, last)]
+        ids = [
+            self.sampler.draw(federation.draws, job.stage, r, len(federation.population)) for r in range(first, last)
+        ]
         owns, noise = [bucket.own for bucket in federation.buckets], federation.noise
         if federation.executor == "debug":
             made = debug_round(job, noise, first, federation.state, federation.buckets, ids[0], federation.population)

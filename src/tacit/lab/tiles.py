@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tacit.device.method import Method
 from tacit.device.round import Home, step
 from tacit.errors import PlanError
 from tacit.lab.buckets import Bucket, move_in
@@ -31,14 +32,16 @@ from tacit.nets.gram import TILE, by_bytes, by_words, columns, place, triangle
 from tacit.plans import Plan
 from tacit.privacy.bits import COIN, debiased, debiased_pairs
 from tacit.privacy.pairs import MOST, Cooccurrence, Pairs
+from tacit.privacy.price import price
 from tacit.server.round import open_round
 from tacit.server.rule import build_rule
-from tacit.server.similarity import BLOCK, Crowd, Similarity
-from tacit.wire import Schema, schema_of
+from tacit.server.similarity import Crowd, Similarity
+from tacit.wire import schema_of
 
 GRID = (32, 256, 2048)  # few programs: drawing the coins takes the time, not the padding
 _STEPPED = 1 << 21  # positions stepped at a time
-_TILES = 512  # tiles counted at a time
+_TILES = 256  # tiles counted at a time
+_RANKED = 1 << 20  # similarities ranked at a time
 Tell = Callable[[str, float], None]  # what is being done, and which share of it is
 
 
@@ -70,17 +73,16 @@ def learn(
     """
     began, tell = time.perf_counter(), tell or (lambda *_: None)
     federation = Federation(choose(plan, settings), as_population(log), seed=seed, grid=GRID)
-    job = _job(federation)
+    job = job_of(federation)
     warn(federation.plan, federation.price, federation.methods)
-    schema = _sizes(federation, job)
-    buckets, reports = collect(federation, job, tell)
-    federation.buckets = buckets
-    table = similar(reports, job.rule, job.mechanism, federation.params, tiled=tiled, tell=tell)
-    federation.params = {**federation.params, **table}
-    return _run(federation, schema, time.perf_counter() - began)
+    move_in_all(federation, job)
+    reports = collect(federation, job, tell)
+    k = federation.params["neighbours"].shape[1]
+    table = similar(reports, job.rule, job.mechanism, k, tiled=tiled, tell=tell)
+    return run_of(federation, federation.plan, federation.methods[0], table, time.perf_counter() - began)
 
 
-def _job(federation: Federation) -> Job:
+def job_of(federation: Federation) -> Job:
     """What the devices do, if tiles can do the rest."""
     stage, mechanism = federation.plan.stages[0], federation.price.stages[0].mechanism
     rule = build_rule(stage.server)
@@ -91,44 +93,40 @@ def _job(federation: Federation) -> Job:
             f"{federation.plan.name}; use tacit.simulate."
         )
     assert mechanism is not None
-    return Job(federation.methods[0], mechanism, rule, 0, stage.trains, 1)
-
-
-def _sizes(federation: Federation, job: Job) -> Schema:
     items = jax.ShapeDtypeStruct((federation.population.catalog.n_items,), jnp.int32)
-    sent = schema_of({"items": items}, 1)
-    schema = wire_schema(Job(job.method, job.mechanism, job.rule, 0, job.trains, 1, sent), federation.params)
-    federation.sizes[0] = math.ceil(schema.bytes())
-    return schema
+    return Job(federation.methods[0], mechanism, rule, 0, stage.trains, 1, schema_of({"items": items}, 1))
 
 
 # ---- devices ----
 
 
-def collect(federation: Federation, job: Job, tell: Tell = lambda *_: None) -> tuple[list[Bucket], Reports]:
-    """Everybody takes the step of the one round; the homes after it, and what was said."""
-    population, params = federation.population, federation.params
-    width = population.catalog.n_items
-    packed = np.zeros((len(population), -(-width // 8)), np.uint8)
-    moved = [move_in(job.method, 0, population, bucket) for bucket in federation.buckets]
-    work = [(b, at) for b, bucket in enumerate(moved) for at in _chunks(bucket, width)]
+def move_in_all(federation: Federation, job: Job) -> None:
+    """Everybody enters the stage."""
+    federation.buckets = [move_in(job.method, 0, federation.population, bucket) for bucket in federation.buckets]
+
+
+def collect(federation: Federation, job: Job, tell: Tell = lambda *_: None) -> Reports:
+    """Everybody takes the step of the one round: what was said. The homes are kept as they are after it."""
+    buckets, width = federation.buckets, federation.population.catalog.n_items
+    packed = np.zeros((len(federation.population), -(-width // 8)), np.uint8)
+    work = [(b, at) for b, bucket in enumerate(buckets) for at in _chunks(bucket, width)]
     done = iter(range(1, len(work) + 1))
 
     def say(one: tuple[int, slice]) -> tuple[int, Home]:
-        bucket, at = moved[one[0]], one[1]
+        bucket, at = buckets[one[0]], one[1]
         size = min(_chunk(width), bucket.ids.size)
         mine = jax.tree.map(lambda leaf: _padded(leaf[at], size), (bucket.home, bucket.own))
-        home, said = _say(job, params, *mine)
+        home, said = _say(job, federation.params, *mine)
         ids = bucket.ids[at]
         packed[ids] = np.asarray(said)[: ids.size]
         tell("devices", next(done) / len(work))
         return one[0], jax.tree.map(lambda leaf: np.asarray(leaf)[: ids.size], home)
 
     homes = _side_by_side(say, work)
-    for b, bucket in enumerate(moved):
+    for b, bucket in enumerate(buckets):
         mine = [home for at, home in homes if at == b]
-        moved[b] = bucket._replace(home=jax.tree.map(lambda *parts: jnp.asarray(np.concatenate(parts)), *mine))
-    return moved, Reports(packed, width)
+        buckets[b] = bucket._replace(home=jax.tree.map(lambda *parts: jnp.asarray(np.concatenate(parts)), *mine))
+    return Reports(packed, width)
 
 
 def _chunk(width: int) -> int:
@@ -157,32 +155,39 @@ def similar(
     reports: Reports,
     rule: Any,
     mechanism: Any,
-    params: dict,
+    k: int,
     *,
+    pairs: np.ndarray | None = None,
     tiled: bool | None = None,
     tell: Tell = lambda *_: None,
 ) -> dict[str, jax.Array]:
-    """The leaves that the rule would learn from these reports."""
+    """The leaves that the rule would learn from these reports; `pairs`, if they have been counted already."""
     believed = mechanism.thresholds if mechanism.debias else (COIN, 0)
     heard = jnp.asarray(reports.packed.shape[0], jnp.int32)
-    counts = jnp.asarray(said_of_each(reports))
+    counts = jnp.asarray(said_of_each(reports) if pairs is None else np.diagonal(pairs))
     noise = Cooccurrence(counts, heard, believed).noise
     crowd = Crowd(heard.astype(jnp.float32), debiased(counts, heard, believed), noise)
-    k = params["neighbours"].shape[1]
 
-    def nearest(block: tuple[np.ndarray, Any]) -> Any:
-        at, both = block
-        return _nearest(rule, k, believed, heard, counts, crowd, at, both)
+    def nearest(block: tuple[int, Any]) -> tuple[np.ndarray, jax.Array, jax.Array]:
+        start, both = block
+        found = _nearest(rule, k, believed, heard, counts, crowd, start, both)
+        return np.arange(start, min(start + both.shape[0], reports.width)), *found
 
-    tiled = reports.width > MOST if tiled is None else tiled
-    blocks = _in_rows(reports, tell) if tiled else _in_one(reports, tell)
-    near, close = zip(*_side_by_side(nearest, blocks))
-    cut = [jnp.concatenate(parts)[: reports.width] for parts in (near, close)]
-    return {"neighbours": cut[0], "similarity": cut[1]}
+    if pairs is None and (reports.width > MOST if tiled is None else tiled):
+        blocks = _in_rows(reports, tell)
+    else:
+        blocks = _in_one(said_of_pairs(reports, tell) if pairs is None else pairs)
+    near, close = np.zeros((reports.width, k), np.int32), np.zeros((reports.width, k), np.float32)
+    for at, *found in _side_by_side(nearest, blocks):
+        near[at], close[at] = (np.asarray(leaf)[: at.size] for leaf in found)
+    return {"neighbours": jnp.asarray(near), "similarity": jnp.asarray(close)}
 
 
 @partial(jax.jit, static_argnums=(1, 2))
-def _nearest(rule: Similarity, k: int, believed: Any, heard: Any, counts: Any, crowd: Crowd, at: Any, both: Any) -> Any:
+def _nearest(
+    rule: Similarity, k: int, believed: Any, heard: Any, counts: Any, crowd: Crowd, start: int, both: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    at = jnp.minimum(start + jnp.arange(both.shape[0]), counts.shape[0] - 1)
     both = debiased_pairs(both, counts[at], counts, heard, believed)
     return rule.nearest(both, at, crowd, k)
 
@@ -214,24 +219,23 @@ def said_of_pairs(reports: Reports, tell: Tell = lambda *_: None) -> np.ndarray:
     return table[: reports.width, : reports.width]
 
 
-def _in_one(reports: Reports, tell: Tell) -> Iterator[tuple[np.ndarray, Any]]:
-    """Blocks of rows of the one table of all pairs."""
-    table = said_of_pairs(reports, tell)
-    rows = max(1, min(reports.width, BLOCK // reports.width))
-    for start in range(0, reports.width, rows):
-        at = np.minimum(np.arange(start, start + rows, dtype=np.int32), reports.width - 1)
-        yield at, table[at]
+def _in_one(table: np.ndarray) -> Iterator[tuple[int, Any]]:
+    """Blocks of rows of the one table of all pairs, all of one size: the last begins inside the one before."""
+    width = table.shape[0]
+    rows = max(1, min(width, _RANKED // width))
+    for start in range(0, width, rows):
+        start = min(start, width - rows)
+        yield start, table[start : start + rows]
 
 
-def _in_rows(reports: Reports, tell: Tell) -> Iterator[tuple[np.ndarray, Any]]:
+def _in_rows(reports: Reports, tell: Tell) -> Iterator[tuple[int, Any]]:
     """A row of tiles at a time: nothing larger is ever held."""
     words = columns(jnp.asarray(reports.packed), reports.width)
     tiles = np.arange(words.shape[0], dtype=np.int32)
     for tile in tiles:
         counts = by_words(words, np.full_like(tiles, tile), tiles)
-        at = np.arange(tile * TILE, (tile + 1) * TILE, dtype=np.int32)
         tell("pairs", (tile + 1) / tiles.size)
-        yield np.minimum(at, reports.width - 1), counts.swapaxes(0, 1).reshape(TILE, -1)[:, : reports.width]
+        yield int(tile) * TILE, counts.swapaxes(0, 1).reshape(TILE, -1)[:, : reports.width]
 
 
 def _side_by_side(work: Callable[[Any], Any], parts: Iterable[Any]) -> list:
@@ -247,22 +251,17 @@ def _side_by_side(work: Callable[[Any], Any], parts: Iterable[Any]) -> list:
         return made + [one.result() for one in ahead]
 
 
-def _run(federation: Federation, schema: Schema, seconds: float) -> Run:
-    devices, method = len(federation.population), federation.methods[0]
+def run_of(federation: Federation, plan: Plan, method: Method, table: dict, seconds: float = 0.0) -> Run:
+    """The run that ends with this table; the devices' part of it is the federation's."""
+    devices, params = len(federation.population), {**federation.params, **table}
+    up = wire_schema(job_of(federation), federation.params).bytes()
+    federation.sizes[0] = math.ceil(up)
     row = {
         **{"done": 1, "stage": 1, "round": 0, "asked": devices, "reports": devices},
-        "bytes_up": devices * schema.bytes(),
-        "bytes_down": devices * schema_of(federation.params, 0).bytes(),
+        "bytes_up": devices * up,
+        "bytes_down": devices * schema_of(params, 0).bytes(),
         "seconds": seconds,
     }
-    return Run(
-        federation.plan,
-        federation.population,
-        method,
-        0,
-        federation.params,
-        federation.buckets,
-        federation.price,
-        [row],
-        federation.ledgers_now(),
-    )
+    cost = federation.price if plan == federation.plan else price(plan, devices)
+    buckets, ledgers = federation.buckets, federation.ledgers_now()
+    return Run(plan, federation.population, method, 0, params, buckets, cost, [row], ledgers)

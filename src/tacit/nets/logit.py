@@ -8,8 +8,9 @@ from tacit.nets.solve import dot, gram, solve
 
 def shares(logits: jax.Array, offered: jax.Array) -> jax.Array:
     """Softmax over what is offered, 0 elsewhere; all 0 where nothing is."""
-    top = jnp.where(offered, logits, -jnp.inf).max(axis=-1, keepdims=True)
-    raised = jnp.where(offered, jnp.exp(logits - jnp.where(jnp.isfinite(top), top, 0.0)), 0.0)
+    top = jax.lax.stop_gradient(jnp.where(offered, logits, -jnp.inf).max(axis=-1, keepdims=True))
+    # What is not offered is sent to -inf before exp: its own value may be anything, and must not reach a derivative.
+    raised = jnp.exp(jnp.where(offered, logits - jnp.where(jnp.isfinite(top), top, 0.0), -jnp.inf))
     return raised / jnp.maximum(raised.sum(axis=-1, keepdims=True), 1e-30)
 
 

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from tacit.nets.logit import log_shares, shares
+from tacit.nets.session import newest, recency
+from tacit.nets.transitions import Habits, locate
 
 
 class Counts(NamedTuple):
@@ -43,32 +45,62 @@ def leave(steps: jax.Array, logits: jax.Array, others: jax.Array, strength: floa
     return (steps + strength * shares(logits, others)) / (steps.sum() + strength)
 
 
+def surprise(seen: jax.Array, to: jax.Array, stays: jax.Array) -> jax.Array:
+    """−Σ seen log π / Σ seen: the mean cross-entropy of steps seen, float[n, n], under π_ii and π_ij = (1 − π_ii) to_ij."""
+    own = jnp.eye(seen.shape[0], dtype=bool)
+    chances = jnp.where(own, stays[:, None], (1 - stays)[:, None] * to)
+    return -(seen * jnp.log(jnp.maximum(chances, 1e-30))).sum() / jnp.maximum(seen.sum(), 1.0)
+
+
 class Moment(NamedTuple):
     """What is known when a person has just used an item, about the candidates for the next."""
 
     here: jax.Array  # bool[c], the candidate that is that item
     offered: jax.Array  # bool[c], False on padding
-    marginal: jax.Array  # float[c], m
-    link: jax.Array  # float[c], what is added to log m after this very item
+    arrived: jax.Array  # float[c], E
     steps: jax.Array  # float[c], n_ij from that item
     stayed: jax.Array  # n_ii
     times: jax.Array  # n_i
-    logit: jax.Array  # of staying
     recency: jax.Array  # int[c], as `session.recency` counts
     begun: jax.Array  # bool[], False before the first event of a session
 
 
-def log_odds(now: Moment, counts: Counts) -> jax.Array:
+def moment(own: Habits, recent: jax.Array, candidates: jax.Array) -> Moment:
+    """What a person's habits say after the latest events of a session."""
+    table, last = own.table, newest(recent, 1)[0]
+    place, here = locate(own.items, candidates), candidates == last
+    at = locate(own.items, last)
+    row = jnp.where(at >= 0, table[at], 0.0)
+    return Moment(
+        here,
+        candidates >= 0,
+        jnp.where(place >= 0, arrivals(table)[place], 0.0),
+        jnp.where(place >= 0, row[place], 0.0),
+        jnp.where(at >= 0, row[at], 0.0),
+        row.sum(),
+        recency(recent, candidates),
+        last >= 0,
+    )
+
+
+def log_odds(now: Moment, counts: Counts, prior: jax.Array, link: jax.Array, lean: jax.Array) -> jax.Array:
     """The score of each candidate: log π_ii to stay; log(1 − π_ii) + log softmax(τ log π_ij + bonus) to go to j.
 
     Before the first event of a session it is log m.
+
+    Args:
+        now: what the person's own habits say.
+        counts: how strongly the priors count.
+        prior: float[c], e, where people like this person go; sums to 1 over what is offered.
+        link: float[c], what is added to log m after this very item.
+        lean: float[], what is added to the log odds of staying with it.
     """
-    common = jnp.log(jnp.maximum(now.marginal, 1e-30))
-    others = now.offered & ~now.here
-    to = leave(now.steps, common + now.link, others, counts.steps)
+    m = marginal(now.arrived, prior, counts.arrivals)
+    common, others = jnp.log(jnp.maximum(m, 1e-30)), now.offered & ~now.here
+    to = leave(now.steps, common + link, others, counts.steps)
     first, second, older = counts.bonus
     bonus = jnp.select([now.recency == 1, now.recency == 2, now.recency > 2], [first, second, older], 0.0)
     onward = log_shares(counts.temper * jnp.log(jnp.maximum(to, 1e-30)) + bonus, others)
-    stays = stay(now.stayed, now.times, now.logit, counts.stays)
+    stays = stay(now.stayed, now.times, counts.stay + lean, counts.stays)
     moved = jnp.where(now.here, jnp.log(stays), jnp.log1p(-stays) + onward)
     return jnp.where(now.begun, moved, common)

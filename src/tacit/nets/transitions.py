@@ -14,7 +14,7 @@ DAY = 86_400.0  # seconds
 class Habits(NamedTuple):
     """A person's items, how often each was used, and the steps between them, by place in the list of items."""
 
-    index: jax.Array  # int32[n], the items, ascending; padding is the number of items
+    items: jax.Array  # int32[n], ascending; padding is the number of items
     uses: jax.Array  # float32[n], 0 on padding
     steps: jax.Array | Rows  # n_ij at i·n + j, float32[n²]; a short history keeps only the pairs that occur
 
@@ -26,7 +26,7 @@ class Habits(NamedTuple):
     @property
     def table(self) -> jax.Array:
         """n_ij, float32[n, n]."""
-        n = self.index.shape[0]
+        n = self.items.shape[0]
         return dense(self.steps).reshape(n, n)
 
 
@@ -36,12 +36,10 @@ def habits(items: jax.Array, n_items: int, most: int) -> tuple[Habits, jax.Array
     Where somebody uses more than `most` items, the list holds those used most, and the other events have no place.
     """
     index, uses = _used(items, n_items, most)
-    n = index.shape[0]
-    place = jnp.minimum(jnp.searchsorted(index, items), n - 1)
-    place = jnp.where((items >= 0) & (index[place] == items), place, -1)
+    n, place = index.shape[0], locate(index, items)
     pairs, length = pair_of(place, n), items.shape[0] - 1
-    # Beyond half of n² pairs, the whole table is the smaller form.
-    if 2 * length < n * n and length > 0:
+    # With few steps the pairs that occur are the smaller and the faster form, with many the whole table.
+    if 0 < 8 * length < n * n:
         return Habits(index, uses, coalesce(pairs, jnp.ones(length), n * n)), place
     return Habits(index, uses, count(pairs, jnp.ones(length), n * n)), place
 
@@ -55,6 +53,12 @@ def _used(items: jax.Array, n_items: int, most: int) -> tuple[jax.Array, jax.Arr
         return index, uses
     kept = jnp.sort(jax.lax.top_k(uses, most)[1])
     return index[kept], uses[kept]
+
+
+def locate(index: jax.Array, items: jax.Array) -> jax.Array:
+    """The place of each item in an ascending list, -1 where it is not in it."""
+    place = jnp.minimum(jnp.searchsorted(index, items), index.shape[0] - 1)
+    return jnp.where((items >= 0) & (index[place] == items), place, -1)
 
 
 def pair_of(place: jax.Array, n: int) -> jax.Array:
@@ -74,7 +78,7 @@ def since(items: jax.Array, times: jax.Array, days: float) -> jax.Array:
     return jnp.where(times >= newest - days * DAY, items, -1)
 
 
-# ---- SeqMF ----
+# ---- SeqMF's design matrix ----
 
 
 def design(
@@ -83,7 +87,7 @@ def design(
     orientation: Literal["source", "target"] = "source",
     denominator: Literal["occurrences", "departures"] = "occurrences",
 ) -> jax.Array:
-    """S_ij, how much item j counts for item i.
+    """S_ij, how much item j counts for item i, float[n, n], from n_ij and how often each item was used.
 
     The defaults are the worked example of the paper (Eq. 6): S_ij = n_ij / occurrences of i. Eq. 5 as printed has
     n_ji above (`target`) and the times i was left below (`departures`).
@@ -93,7 +97,32 @@ def design(
     return above / jnp.where(below > 0, below, 1.0)[:, None]
 
 
-def carried(rows: jax.Array, design: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """B = S Q and h = diag(S Q Qᵀ), the sequential part of the relevance (Eq. 4 and 7)."""
-    B = dot(design, rows)
-    return B, (rows * B).sum(axis=1)
+def relative(own: Habits) -> jax.Array | Rows:
+    """S as `design` has it by default, flat, in the form of the steps."""
+    if not isinstance(own.steps, Rows):
+        return design(own.table, own.uses).reshape(-1)
+    source = ends_of(own.steps, own.items.shape[0])[0]
+    return own.steps.with_value(own.steps.value / jnp.maximum(own.uses.at[source].get(mode="clip"), 1.0))
+
+
+def ends_of(steps: Rows, n: int) -> tuple[jax.Array, jax.Array]:
+    """i and j of each pair; i is n on padding, where a scatter drops it."""
+    return steps.index // n, steps.index % n
+
+
+def follow(steps: jax.Array | Rows, rows: jax.Array) -> jax.Array:
+    """S Q, float[n, d]: for each item the rows of those it counts."""
+    n = rows.shape[0]
+    if not isinstance(steps, Rows):
+        return dot(steps.reshape(n, n), rows)
+    i, j = ends_of(steps, n)
+    return jnp.zeros_like(rows).at[i].add(steps.value[:, None] * rows[j], mode="drop")
+
+
+def precede(steps: jax.Array | Rows, rows: jax.Array) -> jax.Array:
+    """Sᵀ Q, float[n, d]."""
+    n = rows.shape[0]
+    if not isinstance(steps, Rows):
+        return dot(steps.reshape(n, n).T, rows)
+    i, j = ends_of(steps, n)
+    return jnp.zeros_like(rows).at[j].add(steps.value[:, None] * rows.at[i].get(mode="clip"))

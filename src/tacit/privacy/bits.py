@@ -139,10 +139,10 @@ def odds_of(form: Form, epsilon: float) -> tuple[float, float]:
     """
     small = math.exp(-epsilon)  # never overflows
     return {
-        "symmetric": lambda: (1 / (1 + small), small / (1 + small)),
-        "unary": lambda: (0.5, small / (1 + small)),
-        "asymmetric": lambda: (1.0, small),
-    }[form]()
+        "symmetric": (1 / (1 + small), small / (1 + small)),
+        "unary": (0.5, small / (1 + small)),
+        "asymmetric": (1.0, small),
+    }[form]
 
 
 def thresholds_of(p: float, q: float) -> Thresholds:
@@ -204,21 +204,25 @@ def gram(said: jax.Array) -> jax.Array:
     GPUs multiply bytes. CPUs multiply floats, and two columns share one: a sum of fewer than 2¹² rows leaves each
     count whole in its own half of the 24 bits.
     """
-    if jax.default_backend() != "cpu":
-        bytes_ = said.astype(jnp.int8)
-        return jax.lax.dot_general(bytes_, bytes_, (((0,), (0,)), ((), ())), preferred_element_type=jnp.int32)
     rows, width = said.shape
-    half = -(-width // 2)
-    floats = said.astype(jnp.float32)
-    right = jnp.pad(floats[:, half:], ((0, 0), (0, 2 * half - width)))
-    packed = floats[:, :half] + _FIELD * right
+    if jax.default_backend() != "cpu":
+        # Whole blocks of 64: byte products are fast only there.
+        whole = jnp.pad(said.astype(jnp.int8), ((0, -rows % 64), (0, -width % 64)))
+        return _product(whole, whole, jnp.int32)[:width, :width]
+    floats = jnp.pad(said.astype(jnp.float32), ((0, 0), (0, width % 2)))
+    pairs = floats[:, ::2] + _FIELD * floats[:, 1::2]
     total = jnp.zeros((width, width), jnp.int32)
     for start in range(0, rows, _FIELD - 1):
         some = slice(start, start + _FIELD - 1)
-        both = jax.lax.dot_general(floats[some], packed[some], (((0,), (0,)), ((), ())), precision="highest")
-        both = both.astype(jnp.int32)
-        total = total + jnp.concatenate([both % _FIELD, both // _FIELD], axis=1)[:, :width]
+        both = _product(floats[some, :width], pairs[some], jnp.float32).astype(jnp.int32)
+        apart = jnp.stack([both % _FIELD, both // _FIELD], axis=-1)
+        total = total + apart.reshape(width, -1)[:, :width]
     return total
+
+
+def _product(one: jax.Array, other: jax.Array, kind: Any) -> jax.Array:
+    """oneᵀ other, summed as this kind of number."""
+    return jax.lax.dot_general(one, other, (((0,), (0,)), ((), ())), precision="highest", preferred_element_type=kind)
 
 
 def noise_of(p: float, q: float) -> tuple[float, float]:

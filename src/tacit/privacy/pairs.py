@@ -130,10 +130,11 @@ class Pairs(Bits):
 
     @property
     def thresholds(self) -> Thresholds:
-        """p and q as multiples of 2⁻³², given or found."""
-        if self.p is None or self.q is None:
-            return super().thresholds
-        return thresholds_of(self.p, self.q)
+        """p and q as multiples of 2⁻³², given or found; rounding makes no answer certain that a form leaves open."""
+        if self.p is not None and self.q is not None:
+            return thresholds_of(self.p, self.q)
+        p, q = super().thresholds
+        return p if self.form == "asymmetric" else min(p, COIN - 1), q
 
     # ---- device ----
 

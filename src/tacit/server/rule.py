@@ -134,7 +134,7 @@ RULES: dict[str, type[Rule]] = {rule.name: rule for rule in (MeanStep, WeightedM
 
 
 def build_rule(server: Mapping[str, Any], where: str = "server") -> Rule:
-    """The rule a stage names: `mean_step`, `weighted_mean`, `count`, or an optax optimiser.
+    """The rule a stage names: `mean_step`, `weighted_mean`, `count`, `similarity`, or an optax optimiser.
 
     >>> build_rule({"rule": "adam", "rate": 0.01}).optimiser
     'adam'
@@ -146,3 +146,6 @@ def build_rule(server: Mapping[str, Any], where: str = "server") -> Rule:
     if name not in RULES:
         raise PlanError(unknown(where, name, [*RULES, *_OPTIMISERS], "rule"))
     return fill(RULES[name], settings, where)
+
+
+import tacit.server.similarity  # noqa: E402, F401 - it stands on the above, and adds itself to RULES

@@ -1,0 +1,82 @@
+"""BPR-MF: factors that rank what a person has above what they do not. Items are fitted in the lab from pooled data."""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from tacit.catalog import Catalog
+from tacit.device.history import History
+from tacit.device.method import AtHome, masked
+from tacit.nets.mf import gather
+from tacit.rows import Rows, coalesce, lookup
+from tacit.settings import setting
+
+_RIVALS = 32  # items not had, drawn in each step at home; as many whatever the history
+
+
+class PairwiseFactors(AtHome):
+    """score_ui = p_u·q_i + b_i, with ln σ(score_ui − score_uj) as large as it gets for items i had and j not had.
+
+    The lab fits Q and b from everybody's data; a person, trained on or new, finds p_u at home by `steps` steps on the
+    same objective.
+
+    Paper: Rendle, Freudenthaler, Gantner and Schmidt-Thieme, "BPR: Bayesian personalized ranking from implicit feedback"
+    (UAI 2009).
+    """
+
+    catalog: Catalog
+    dim: int = setting(16, at_least=1)
+    rate: float = setting(0.005, above=0.0)  # of Adam, in the lab
+    penalty: float = setting(1e-4, at_least=0.0)
+    epochs: int = setting(20, at_least=1)
+    batch: int = setting(1024, at_least=1)
+    negatives: int = setting(4, at_least=1)  # for every item had
+    steps: int = setting(50, at_least=1)  # at home
+    pace: float = setting(0.1, above=0.0)  # of Adam, at home
+    learns: ClassVar[bool] = True
+    suggested: ClassVar[dict[str, Any]] = {"trains": ["items", "bias"], "cohort": {"sampler": "pooled"}}
+
+    def init(self, key: jax.Array) -> dict[str, jax.Array]:
+        """Small random factors."""
+        n = self.catalog.n_items
+        return {"items": 0.1 * jax.random.normal(key, (n, self.dim)), "bias": jnp.zeros(n)}
+
+    def prepare(self, history: History) -> Rows:
+        """The distinct items, each with weight 1."""
+        own = coalesce(history.items, jnp.ones(history.items.shape), self.catalog.n_items)
+        return own.with_value(jnp.minimum(own.value, 1.0))
+
+    def enter(self, key: jax.Array, own: Rows) -> dict:
+        """A person of no taste, until the first adaptation."""
+        del key, own
+        return {"person": jnp.zeros(self.dim)}
+
+    def adapt(self, key: jax.Array, params: dict, local: dict, own: Rows) -> dict:
+        """p_u by Adam, with fresh items not had in each step."""
+        del local
+        Q, b = params["items"], params["bias"]
+        Q_u, b_u = gather(Q, own.index), gather(b, own.index)
+        adam = optax.adam(self.pace)
+
+        def loss(p: jax.Array, rivals: jax.Array) -> jax.Array:
+            # −ln σ(score_i − score_j), the mean over items had i and not had j, and λ|p|²
+            ahead = (Q_u @ p + b_u)[:, None] - (Q[rivals] @ p + b[rivals])
+            counts = own.value[:, None] * (1.0 - lookup(own, rivals))
+            return -(counts * jax.nn.log_sigmoid(ahead)).sum() / jnp.maximum(counts.sum(), 1.0) + self.penalty * p @ p
+
+        def step(state: tuple, key: jax.Array) -> tuple:
+            p, moments = state
+            rivals = jax.random.randint(key, (_RIVALS,), 0, self.catalog.n_items)
+            move, moments = adam.update(jax.grad(loss)(p, rivals), moments)
+            return (p + move, moments), None
+
+        start = jnp.zeros(self.dim)
+        (p, _), _ = jax.lax.scan(step, (start, adam.init(start)), jax.random.split(key, self.steps))
+        return {"person": p}
+
+    def score(self, params: dict, local: dict, own: Rows, recent: jax.Array, candidates: jax.Array) -> jax.Array:
+        """p_u·q_i + b_i."""
+        del own, recent
+        return masked(params["items"][candidates] @ local["person"] + params["bias"][candidates], candidates)

@@ -1,0 +1,65 @@
+"""DPLCF: items close to what a person has, by a table learned from randomised bits. The bits leave the device, once."""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from tacit.catalog import Catalog
+from tacit.device.history import History
+from tacit.device.method import Method, masked
+from tacit.rows import Rows, coalesce, dense
+from tacit.settings import setting
+
+
+class LocalNeighbours(Method):
+    """s(u, i) = Σ_{j ∈ KNN(i)} similarity(i, j)·R_uj, with the true history R_u and the neighbours of the candidate i.
+
+    Each device says once, through a mechanism that lies for it, which items it has; the server finds out which items
+    go together and broadcasts each one's nearest `neighbours`. A new person needs no more than that table.
+
+    Paper: Gao, Huang, Lin, Jin and Li, "DPLCF: differentially private local collaborative filtering" (SIGIR 2020).
+    """
+
+    catalog: Catalog
+    neighbours: int = setting(20, at_least=1)
+    learns: ClassVar[bool] = True
+    suggested: ClassVar[dict[str, Any]] = {
+        "trains": ["neighbours", "similarity"],
+        "rounds": 1,
+        "privacy": {"mechanism": "pairs", "epsilon": 1.0},
+        "server": {"rule": "similarity"},
+    }
+
+    def init(self, key: jax.Array) -> dict[str, jax.Array]:
+        """No neighbours yet; padding is the number of items."""
+        del key
+        n, k = self.catalog.n_items, min(self.neighbours, self.catalog.n_items)
+        return {"neighbours": jnp.full((n, k), n, jnp.int32), "similarity": jnp.zeros((n, k))}
+
+    def prepare(self, history: History) -> Rows:
+        """The distinct items, each with a 1."""
+        own = coalesce(history.items, jnp.ones_like(history.items), self.catalog.n_items)
+        return own.with_value(jnp.minimum(own.value, 1))
+
+    def enter(self, key: jax.Array, own: Rows) -> dict:
+        """No private state beside the history."""
+        del key, own
+        return {}
+
+    def local(self, key: jax.Array, params: dict, local: dict, own: Rows) -> tuple[dict, dict, jax.Array]:
+        """Say which items there are."""
+        del key, params
+        return local, {"items": own}, jnp.ones(1)
+
+    def adapt(self, key: jax.Array, params: dict, local: dict, own: Rows) -> dict:
+        """Nothing to adapt."""
+        del key, params, own
+        return local
+
+    def score(self, params: dict, local: dict, own: Rows, recent: jax.Array, candidates: jax.Array) -> jax.Array:
+        """Σ similarity over those of the candidate's neighbours that the person has."""
+        del local, recent
+        has = jnp.append(dense(own), 0).astype(jnp.float32)  # padding is nobody's item
+        near = params["neighbours"][candidates]
+        return masked((params["similarity"][candidates] * has[near]).sum(-1), candidates)

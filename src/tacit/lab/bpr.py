@@ -1,0 +1,103 @@
+"""BPR in the lab: item factors from pooled pairs of items had and not had. The descent serves GMF too."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from tacit.device.round import KEYS
+from tacit.lab.cut import owners
+from tacit.lab.data import Population
+
+
+class Batch(NamedTuple):
+    """Who, what they have, and what they may not have."""
+
+    people: jax.Array  # int32[b]
+    had: jax.Array  # int32[b]
+    rivals: jax.Array  # int32[b, negatives]
+    real: jax.Array  # float32[b]: 0 where the row is padding
+    counts: jax.Array  # float32[b, negatives]: 0 there, and where a rival is had after all
+
+
+Loss = Callable[[dict, Batch, float], jax.Array]
+
+
+def fit(method: Any, population: Population) -> dict:
+    """Q and b of everybody's factors, fitted together by Adam."""
+    made = descend(pairwise, first_factors(method, population), method, population)
+    return {name: made[name] for name in ("items", "bias")}
+
+
+def pairwise(params: dict, batch: Batch, penalty: float) -> jax.Array:
+    """−ln σ(score_ui − score_uj) and λ(|p_u|² + |q_i|² + |q_j|²), the mean over pairs."""
+    p, q = params["people"][batch.people], params["items"][batch.had]
+    r, b = params["items"][batch.rivals], params["bias"]
+    ahead = ((q[:, None] - r) * p[:, None]).sum(-1) + b[batch.had][:, None] - b[batch.rivals]
+    size = (p**2).sum(-1)[:, None] + (q**2).sum(-1)[:, None] + (r**2).sum(-1)
+    lost = batch.counts * (penalty * size - jax.nn.log_sigmoid(ahead))
+    return lost.sum() / jnp.maximum(batch.counts.sum(), 1.0)
+
+
+def first_factors(method: Any, population: Population) -> dict:
+    """The method's own start, and small random factors for everybody."""
+    start, people = (jax.random.key(number, impl=KEYS) for number in (0, 1))
+    return {**method.init(start), "people": 0.1 * jax.random.normal(people, (len(population), method.dim))}
+
+
+def descend(loss: Loss, params: dict, method: Any, population: Population) -> dict:
+    """Adam over all that everybody has, batch by batch, `epochs` times, with fresh rivals each time."""
+    n = population.catalog.n_items
+    pairs = np.unique(owners(population) * n + population.items)
+    people, items = (jnp.asarray(part, jnp.int32) for part in np.divmod(pairs, n))
+    packed = np.zeros((len(population), n), bool)
+    packed[np.asarray(people), np.asarray(items)] = True
+    has = jnp.asarray(np.packbits(packed, axis=1))
+    adam = optax.adam(method.rate)
+    state = (params, adam.init(params))
+    for epoch in range(method.epochs):
+        key = jax.random.fold_in(jax.random.key(2, impl=KEYS), epoch)
+        state = _epoch(loss, adam, (method.batch, method.negatives, n), method.penalty, key, state, people, items, has)
+    return state[0]
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=5)
+def _epoch(
+    loss: Loss,
+    adam: optax.GradientTransformation,
+    sizes: tuple[int, int, int],
+    penalty: float,
+    key: jax.Array,
+    state: tuple,
+    people: jax.Array,
+    items: jax.Array,
+    has: jax.Array,
+) -> tuple:
+    """One pass in random order; the last batch is filled with rows that do not count."""
+    size, negatives, n = sizes
+    shuffle, draw = jax.random.split(key)
+    batches = -(-people.shape[0] // size)
+    order = jax.random.permutation(shuffle, people.shape[0])
+    order = jnp.pad(order, (0, batches * size - people.shape[0]), constant_values=-1).reshape(batches, size)
+
+    def step(state: tuple, turn: tuple) -> tuple:
+        params, moments = state
+        at, key = turn
+        batch = _batch(key, people[at], items[at], at >= 0, has, negatives, n)
+        slope = jax.grad(loss)(params, batch, penalty)
+        moves, moments = adam.update(slope, moments, params)
+        return (optax.apply_updates(params, moves), moments), None
+
+    return jax.lax.scan(step, state, (order, jax.random.split(draw, batches)))[0]
+
+
+def _batch(
+    key: jax.Array, people: jax.Array, had: jax.Array, real: jax.Array, has: jax.Array, negatives: int, n: int
+) -> Batch:
+    rivals = jax.random.randint(key, (people.shape[0], negatives), 0, n)
+    bit = (has[people[:, None], rivals // 8] >> (7 - rivals % 8).astype(jnp.uint8)) & 1
+    return Batch(people, had, rivals, real.astype(jnp.float32), jnp.where(real[:, None], 1.0 - bit, 0.0))

@@ -1,0 +1,183 @@
+"""DPLCF's experiment on one log: rival servers on the same lies, the same questions, seed by seed."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from tacit.errors import DataError
+from tacit.lab.candidates import Candidates, Everything, Sampled
+from tacit.lab.cut import compact, owners, pick, take
+from tacit.lab.data import Population
+from tacit.lab.data.datasets import about_dataset, dataset
+from tacit.lab.evaluate import ranks
+from tacit.lab.readings import Said, log_of, noise_floor, read, say, true_pairs
+from tacit.lab.run import Run
+from tacit.lab.sessions import merge_repeats
+from tacit.lab.shelf import choose
+from tacit.lab.simulate import simulate
+from tacit.lab.split import Split, leave_last_out
+from tacit.lab.statistics import Comparison, Interval, compare, interval
+from tacit.metrics import per_case
+from tacit.plans import Plan
+from tacit.privacy.price import settle
+
+NEGATIVES = 99
+CLAMP, RAW = {"server.recipe": "clamp"}, {"server.recipe": "raw"}
+ROWS: dict[str, tuple[str, dict]] = {
+    "LCF-UB": ("lcf-ub", {}),
+    "BPR-MF": ("bpr-mf", {}),
+    "GMF": ("gmf", {}),
+    "LCF-AP": ("lcf-ap", {}),
+    "LCF-SP": ("lcf-sp", {}),
+    "DPLCF-AP": ("dplcf-ap", CLAMP),
+    "DPLCF-SP": ("dplcf", CLAMP),
+    "DPLCF-AP, raw": ("dplcf-ap", RAW),
+    "DPLCF-SP, raw": ("dplcf-paper", {}),
+    "DPLCF-AP, shrunk": ("dplcf-ap", {}),
+    "DPLCF-SP, shrunk": ("dplcf", {}),
+}
+CENTRAL = ("BPR-MF", "GMF")
+
+
+class Log(NamedTuple):
+    """A log, how it is asked, and how many neighbours the paper would give it."""
+
+    label: str
+    people: Population
+    neighbours: int
+    split: Split
+
+    @property
+    def sparsity(self) -> float:
+        """The share of pairs of a person and an item that are nothing."""
+        return 1 - self.people.items.size / (len(self.people) * self.people.catalog.n_items)
+
+
+def core(people: Population, least: int) -> Population:
+    """People and items with at least so many of each other, taken again until nothing changes."""
+    while True:
+        often = np.bincount(people.items, minlength=people.catalog.n_items) >= least
+        busy = people.lengths >= least
+        keep = often[people.items] & busy[owners(people)]
+        if keep.all():
+            break
+        people = take(people, keep)
+    if not people.items.size:
+        raise DataError(f"core({least}) leaves nobody; choose a smaller number.")
+    return compact(pick(people, np.flatnonzero(people.lengths > 0)))
+
+
+def first_present(names: Iterable[str]) -> str | None:
+    """The first of some datasets whose files are there."""
+    return next((name for name in names if about_dataset(name).present), None)
+
+
+def small_log(data: str | None, size: str) -> Log:
+    """App Usage, or a log of its size: a few hundred people, most items rare."""
+    name = data or first_present(("app-usage", "ml-latest-small"))
+    if name is None:
+        users, items = (600, 600) if size == "small" else (871, 1682)
+        return _log(f"movies, synthetic, {users} people", dataset("movies", users=users, items=items), 10)
+    people = dataset(name)
+    return _log(name, people, 10) if name == "app-usage" or data else _log(f"{name}, 10-core", core(people, 10), 10)
+
+
+def large_log(data: str | None, size: str) -> Log:
+    """MovieLens as the paper took it, or the largest of its kind that is there."""
+    name = data or first_present((*(("ml-20m",) if size == "paper" else ()), "ml-1m"))
+    if name is None:
+        users = 2000 if size == "small" else 6000
+        return _log(f"movies, synthetic, {users:,} people", dataset("movies", users=users, items=users // 2), 20)
+    return _log("ml-20m, 60-core", core(dataset(name), 60), 20) if name == "ml-20m" else _log(name, dataset(name), 20)
+
+
+def _log(label: str, people: Population, neighbours: int) -> Log:
+    people = merge_repeats(people)
+    return Log(label, people, neighbours, leave_last_out(people))
+
+
+@dataclass
+class Study:
+    """Ranks of everybody's last item, [seeds, users], for each row of a table."""
+
+    log: Log
+    sampled: dict[str, np.ndarray] = field(default_factory=dict)
+    full: dict[str, np.ndarray] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+    floor: float = 0.0  # people: the noise of a count, symmetric flips
+    typical: float = 0.0  # people: the median of how many have both of two items that anybody has
+
+    def values(self, row: str, metric: str, full: bool = False) -> np.ndarray:
+        """The metric of each user, the mean over seeds."""
+        return np.stack([per_case(one, metric) for one in (self.full if full else self.sampled)[row]]).mean(0)
+
+    def mean(self, row: str, metric: str) -> float:
+        """The metric, over users and seeds."""
+        return float(self.values(row, metric).mean())
+
+    def interval(self, row: str, metric: str, full: bool = False) -> Interval:
+        """The same with its interval over users."""
+        return interval(self.values(row, metric, full))
+
+    def compare(self, ours: str, theirs: str, metric: str) -> Comparison:
+        """Ours less theirs, user by user."""
+        return compare(self.values(ours, metric), self.values(theirs, metric), f"{ours} − {theirs}, {metric}")
+
+
+def plan_of(row: str, epsilon: float, neighbours: int) -> Plan:
+    """The plan that stands behind a row."""
+    name, settings = ROWS[row]
+    if row in CENTRAL:
+        return choose(name)
+    settings = {**settings, "hyper.neighbours": neighbours}
+    return choose(name, settings, None if row == "LCF-UB" else epsilon)
+
+
+def study(
+    log: Log, seeds: tuple[int, ...], rows: Iterable[str] = tuple(ROWS), *, epsilon: float = 1.0, full: bool = False
+) -> Study:
+    """Everybody speaks once a seed and form of lie; every row reads the same reports. All items are ranked for the
+    first seed only, where they are."""
+    made, found, everything = Study(log), {}, {}
+    for seed in seeds:
+        heard: dict[tuple[int, int], Said] = {}
+        candidates = Sampled(log.split, NEGATIVES, seed)
+        for row in rows:
+            plan = plan_of(row, epsilon, log.neighbours)
+            run = _run(row, plan, log, heard, seed, epsilon)
+            made.digests[row] = plan.digest
+            found.setdefault(row, []).append(_ranks(run, log.split, candidates, seed))
+            if full and seed == seeds[0]:
+                everything[row] = [_ranks(run, log.split, Everything(), seed)]
+        if not made.floor:
+            made.floor = noise_floor(_heard(plan_of("DPLCF-SP", epsilon, log.neighbours), log, heard, seed))
+    made.sampled, made.full = ({row: np.stack(one) for row, one in ranked.items()} for ranked in (found, everything))
+    made.typical = _typical(log.split.train)
+    return made
+
+
+def _run(row: str, plan: Plan, log: Log, heard: dict, seed: int, epsilon: float) -> Run:
+    if row not in CENTRAL:
+        return read(_heard(plan, log, heard, seed), plan)
+    lies = _heard(plan_of("LCF-SP", epsilon, log.neighbours), log, heard, seed)
+    return simulate(plan, log_of(lies), seed=seed, quiet=True)
+
+
+def _heard(plan: Plan, log: Log, heard: dict, seed: int) -> Said:
+    """What people say by this plan's odds, said once."""
+    odds = settle(plan.stages[0], len(log.people))[0].thresholds  # pyright: ignore[reportAttributeAccessIssue]
+    if odds not in heard:
+        heard[odds] = say(plan, log.split.train, seed)
+    return heard[odds]
+
+
+def _ranks(run: Run, split: Split, candidates: Candidates, seed: int) -> np.ndarray:
+    return ranks(run, split, candidates, seed=seed)
+
+
+def _typical(people: Population) -> float:
+    both = true_pairs(people)
+    above = both[np.triu_indices(both.shape[0], 1)]
+    return float(np.median(above[above > 0])) if (above > 0).any() else 0.0

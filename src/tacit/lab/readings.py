@@ -1,0 +1,70 @@
+"""Readings: what people said once, read in many ways. Servers that differ are compared on the very same lies."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tacit.device.method import build
+from tacit.errors import PlanError
+from tacit.lab import tiles
+from tacit.lab.data import Population, from_events
+from tacit.lab.engine import Job
+from tacit.lab.federation import Federation
+from tacit.lab.run import Run
+from tacit.lab.shelf import complete
+from tacit.plans import Plan
+from tacit.privacy.price import settle
+from tacit.server.rule import build_rule
+
+
+class Said(NamedTuple):
+    """Everybody's reports of one round, and how many said 1 of every two items."""
+
+    federation: Federation
+    job: Job
+    reports: tiles.Reports
+    pairs: np.ndarray  # int32[N, N]
+
+
+def say(plan: Plan, people: Population, seed: int = 0) -> Said:
+    """Everybody takes the plan's one step."""
+    federation = Federation(plan, people, seed=seed, grid=tiles.GRID)
+    job = tiles.job_of(federation)
+    tiles.move_in_all(federation, job)
+    reports = tiles.collect(federation, job)
+    return Said(federation, job, reports, tiles.said_of_pairs(reports))
+
+
+def read(said: Said, plan: Plan) -> Run:
+    """The run of a plan that tells its devices to say the same, and makes its own table of it."""
+    plan, people = complete(plan), said.federation.population
+    stage = plan.stages[0]
+    mechanism = settle(stage, len(people))[0]
+    ours, theirs = mechanism.thresholds, said.job.mechanism.thresholds  # pyright: ignore[reportAttributeAccessIssue]
+    if ours != theirs:
+        raise PlanError(f"{plan.name} has other odds than the plan by which people spoke, {ours} and {theirs}.")
+    method = build(stage, people.catalog)
+    k = min(stage.hyper["neighbours"], people.catalog.n_items)
+    table = tiles.similar(said.reports, build_rule(stage.server), mechanism, k, pairs=said.pairs)
+    return tiles.run_of(said.federation, plan, method, table)
+
+
+def log_of(said: Said) -> Population:
+    """What a server that believes every word takes people's histories to be."""
+    bits = np.unpackbits(said.reports.packed, axis=1, count=said.reports.width)
+    person, item = np.nonzero(bits)
+    return from_events(person, item, n_items=said.reports.width)
+
+
+def noise_floor(said: Said) -> float:
+    """Standard deviation of the count of an item that nobody has: √(M·q(1 − q))/(p − q)."""
+    people = said.reports.packed.shape[0]
+    return said.job.mechanism.spread(1, people).noise * people
+
+
+def true_pairs(people: Population) -> np.ndarray:
+    """How many people really have both of every two items, int32[N, N]."""
+    n = people.catalog.n_items
+    had = np.zeros((len(people), n), np.uint8)
+    had[np.repeat(np.arange(len(people)), people.lengths), people.items] = 1
+    return tiles.said_of_pairs(tiles.Reports(np.packbits(had, axis=1), n))
