@@ -312,7 +312,7 @@ def test_an_empty_log_is_refused():
 
 
 def test_pooling_is_for_baselines_only():
-    with pytest.raises(PlanError, match="fits itemknn in the lab"):
+    with pytest.raises(PlanError, match="fits bpr_mf, gmf, itemknn in the lab"):
         run(fcf(rounds=0, sampler={"sampler": "pooled"}))
 
 
