@@ -25,6 +25,7 @@ from harness import RESULTS, machine, race, rounds_of, write
 from tacit.lab import tiles
 from tacit.lab.data import Population
 from tacit.lab.federation import Federation
+from tacit.lab.hear import GRID, Tell, collect, job_of, move_in_all
 from tacit.lab.shelf import choose
 from tacit.lab.synthetic import histories
 from tacit.nets.gram import TILE, by_bytes, by_words, columns, place, triangle
@@ -72,16 +73,16 @@ def scipy_pipeline(rng: np.random.Generator, had: np.ndarray) -> Any:
 # ---- Tacit's ----
 
 
-def pipeline(people: Population, tell: tiles.Tell = lambda *_: None):
+def pipeline(people: Population, tell: Tell = lambda *_: None):
     """Every device's step, then the server's table, as `tacit.lab.tiles.learn` does them."""
-    federation = Federation(PLAN, people, grid=tiles.GRID)
-    job = tiles.job_of(federation)
-    tiles.move_in_all(federation, job)
+    federation = Federation(PLAN, people, grid=GRID)
+    job = job_of(federation)
+    move_in_all(federation, job)
     fresh = list(federation.buckets)
 
     def turn() -> Any:
         federation.buckets = list(fresh)  # nobody has spoken yet
-        reports = tiles.collect(federation, job, tell)
+        reports = collect(federation, job, tell)
         return tiles.similar(reports, job.rule, job.mechanism, K, tell=tell)
 
     return turn

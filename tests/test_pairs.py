@@ -15,7 +15,9 @@ from scipy.stats import chisquare
 from tacit.device.method import build
 from tacit.device.round import enter, new_home, step
 from tacit.errors import PlanError
+from tacit.lab.hear import Reports
 from tacit.lab.shelf import choose, load_plan
+from tacit.lab.tiles import said_of_pairs
 from tacit.nets import gram as nets
 from tacit.privacy import bits
 from tacit.privacy.bits import COIN, odds_of, thresholds_of
@@ -66,7 +68,9 @@ def test_claims_are_computed_from_any_odds():
     assert (one_sided.relation, two_sided.relation) == ("one_sided_1_to_0", "add_remove")
     assert one_sided.epsilon == pytest.approx(1, abs=1e-8)
     assert two_sided.epsilon == math.inf
-    assert all(claim.epsilon == math.inf for claim in settled(p=1.0, q=0.0).claim(ONCE))
+    for claim in settled(p=1.0, q=0.0).claim(ONCE):
+        assert claim.epsilon == math.inf
+        assert "no noise: every answer is true" in claim.conditions
 
 
 @pytest.mark.parametrize(("p", "q"), [(0.9, 0.7281718172), (0.5, 0.1839397206)])
@@ -218,6 +222,16 @@ def test_pairs_are_counted_exactly(rows, width):
     nets.place(table, left, other, np.asarray(nets.by_words(words, left, other)))
     np.testing.assert_array_equal(table[:width, :width], right)
     assert not table[width:].any()
+
+
+def test_bytes_are_multiplied_where_there_is_a_gpu(monkeypatch):
+    """The same counts by the way of a GPU, computed here."""
+    said = np.random.default_rng(5).random((70, 9)) < 0.5
+    right = said.T.astype(int) @ said
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    np.testing.assert_array_equal(bits.gram(jnp.asarray(said, jnp.uint8)), right)
+    monkeypatch.setattr("tacit.lab.tiles._MULTIPLIED", 9 * 32)
+    np.testing.assert_array_equal(said_of_pairs(Reports(np.packbits(said, axis=1), 9)), right)
 
 
 def test_tiles_are_mirrored():

@@ -10,6 +10,7 @@ from tacit.lab import tiles
 from tacit.lab.data import Population, from_events
 from tacit.lab.engine import Job
 from tacit.lab.federation import Federation
+from tacit.lab.hear import GRID, Reports, collect, job_of, move_in_all
 from tacit.lab.run import Run
 from tacit.lab.shelf import complete
 from tacit.plans import Plan
@@ -22,16 +23,16 @@ class Said(NamedTuple):
 
     federation: Federation
     job: Job
-    reports: tiles.Reports
+    reports: Reports
     pairs: np.ndarray  # int32[N, N]
 
 
 def say(plan: Plan, people: Population, seed: int = 0) -> Said:
     """Everybody takes the plan's one step."""
-    federation = Federation(plan, people, seed=seed, grid=tiles.GRID)
-    job = tiles.job_of(federation)
-    tiles.move_in_all(federation, job)
-    reports = tiles.collect(federation, job)
+    federation = Federation(plan, people, seed=seed, grid=GRID)
+    job = job_of(federation)
+    move_in_all(federation, job)
+    reports = collect(federation, job)
     return Said(federation, job, reports, tiles.said_of_pairs(reports))
 
 
@@ -67,4 +68,4 @@ def true_pairs(people: Population) -> np.ndarray:
     n = people.catalog.n_items
     had = np.zeros((len(people), n), np.uint8)
     had[np.repeat(np.arange(len(people)), people.lengths), people.items] = 1
-    return tiles.said_of_pairs(tiles.Reports(np.packbits(had, axis=1), n))
+    return tiles.said_of_pairs(Reports(np.packbits(had, axis=1), n))

@@ -7,49 +7,34 @@ same.
 
 import math
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tacit.device.method import Method
-from tacit.device.round import Home, step
-from tacit.errors import PlanError
-from tacit.lab.buckets import Bucket, move_in
 from tacit.lab.data.datasets import as_population
-from tacit.lab.engine import Job, hands, wire_schema
+from tacit.lab.engine import wire_schema
 from tacit.lab.federation import Federation
+from tacit.lab.hear import GRID, Reports, Tell, collect, job_of, move_in_all, side_by_side
 from tacit.lab.outlook import warn
 from tacit.lab.run import Run
 from tacit.lab.shelf import choose
 from tacit.nets.gram import TILE, by_bytes, by_words, columns, place, triangle
 from tacit.plans import Plan
 from tacit.privacy.bits import COIN, debiased, debiased_pairs
-from tacit.privacy.pairs import MOST, Cooccurrence, Pairs
+from tacit.privacy.pairs import MOST, Cooccurrence
 from tacit.privacy.price import price
-from tacit.server.round import open_round
-from tacit.server.rule import build_rule
 from tacit.server.similarity import Crowd, Similarity
 from tacit.wire import schema_of
 
-GRID = (32, 256, 2048)  # few programs: drawing the coins takes the time, not the padding
-_STEPPED = 1 << 21  # positions stepped at a time
 _TILES = 256  # tiles counted at a time
+_MULTIPLIED = 1 << 30  # bytes multiplied at a time on a GPU
 _RANKED = 1 << 20  # similarities ranked at a time
-Tell = Callable[[str, float], None]  # what is being done, and which share of it is
-
-
-class Reports(NamedTuple):
-    """What everybody said, in the order of ids: eight positions a byte."""
-
-    packed: np.ndarray  # uint8[M, ⌈N/8⌉]
-    width: int  # N
 
 
 def learn(
@@ -82,75 +67,6 @@ def learn(
     return run_of(federation, federation.plan, federation.methods[0], table, time.perf_counter() - began)
 
 
-def job_of(federation: Federation) -> Job:
-    """What the devices do, if tiles can do the rest."""
-    stage, mechanism = federation.plan.stages[0], federation.price.stages[0].mechanism
-    rule = build_rule(stage.server)
-    fits = isinstance(mechanism, Pairs) and isinstance(rule, Similarity) and stage.rounds == 1
-    if not fits or len(federation.plan.stages) > 1 or stage.cohort["sampler"] != "all":
-        raise PlanError(
-            f"Tiles learn plans of one round of everybody with mechanism 'pairs' and rule 'similarity', got "
-            f"{federation.plan.name}; use tacit.simulate."
-        )
-    assert mechanism is not None
-    items = jax.ShapeDtypeStruct((federation.population.catalog.n_items,), jnp.int32)
-    return Job(federation.methods[0], mechanism, rule, 0, stage.trains, 1, schema_of({"items": items}, 1))
-
-
-# ---- devices ----
-
-
-def move_in_all(federation: Federation, job: Job) -> None:
-    """Everybody enters the stage."""
-    federation.buckets = [move_in(job.method, 0, federation.population, bucket) for bucket in federation.buckets]
-
-
-def collect(federation: Federation, job: Job, tell: Tell = lambda *_: None) -> Reports:
-    """Everybody takes the step of the one round: what was said. The homes are kept as they are after it."""
-    buckets, width = federation.buckets, federation.population.catalog.n_items
-    packed = np.zeros((len(federation.population), -(-width // 8)), np.uint8)
-    work = [(b, at) for b, bucket in enumerate(buckets) for at in _chunks(bucket, width)]
-    done = iter(range(1, len(work) + 1))
-
-    def say(one: tuple[int, slice]) -> tuple[int, Home]:
-        bucket, at = buckets[one[0]], one[1]
-        size = min(_chunk(width), bucket.ids.size)
-        mine = jax.tree.map(lambda leaf: _padded(leaf[at], size), (bucket.home, bucket.own))
-        home, said = _say(job, federation.params, *mine)
-        ids = bucket.ids[at]
-        packed[ids] = np.asarray(said)[: ids.size]
-        tell("devices", next(done) / len(work))
-        return one[0], jax.tree.map(lambda leaf: np.asarray(leaf)[: ids.size], home)
-
-    homes = _side_by_side(say, work)
-    for b, bucket in enumerate(buckets):
-        mine = [home for at, home in homes if at == b]
-        buckets[b] = bucket._replace(home=jax.tree.map(lambda *parts: jnp.asarray(np.concatenate(parts)), *mine))
-    return Reports(packed, width)
-
-
-def _chunk(width: int) -> int:
-    return max(1, _STEPPED // width)
-
-
-def _chunks(bucket: Bucket, width: int) -> Iterator[slice]:
-    return (slice(start, start + _chunk(width)) for start in range(0, bucket.ids.size, _chunk(width)))
-
-
-def _padded(leaf: jax.Array, size: int) -> jax.Array:
-    return jnp.pad(leaf, ((0, size - leaf.shape[0]),) + ((0, 0),) * (leaf.ndim - 1))
-
-
-@jax.jit
-def _say(job: Job, params: dict, homes: Home, owns: Any) -> tuple[Home, jax.Array]:
-    one = partial(step, job.method, job.mechanism, job.stage, open_round(0, params))
-    homes, reports = jax.vmap(one)(homes, owns)
-    return homes, reports.payload["items"]
-
-
-# ---- server ----
-
-
 def similar(
     reports: Reports,
     rule: Any,
@@ -178,7 +94,7 @@ def similar(
     else:
         blocks = _in_one(said_of_pairs(reports, tell) if pairs is None else pairs)
     near, close = np.zeros((reports.width, k), np.int32), np.zeros((reports.width, k), np.float32)
-    for at, *found in _side_by_side(nearest, blocks):
+    for at, *found in side_by_side(nearest, blocks):
         near[at], close[at] = (np.asarray(leaf)[: at.size] for leaf in found)
     return {"neighbours": jnp.asarray(near), "similarity": jnp.asarray(close)}
 
@@ -204,7 +120,10 @@ def said_of_each(reports: Reports) -> np.ndarray:
 def said_of_pairs(reports: Reports, tell: Tell = lambda *_: None) -> np.ndarray:
     """How many said 1 of both of every two positions, int32[N, N]."""
     if jax.default_backend() != "cpu":
-        return np.asarray(by_bytes(jnp.asarray(reports.packed), reports.width))
+        some = max(1, _MULTIPLIED // reports.width)
+        starts = range(0, reports.packed.shape[0], some)
+        parts = (by_bytes(jnp.asarray(reports.packed[start : start + some]), reports.width) for start in starts)
+        return np.asarray(sum(parts, jnp.zeros((), jnp.int32)))
     words = columns(jnp.asarray(reports.packed), reports.width)
     left, right = triangle(words.shape[0])
     table = np.zeros((words.shape[0] * TILE,) * 2, np.int32)
@@ -215,7 +134,7 @@ def said_of_pairs(reports: Reports, tell: Tell = lambda *_: None) -> np.ndarray:
         place(table, left[some], right[some], np.asarray(by_words(words, left[some], right[some])))
         tell("pairs", min(1.0, next(done) / left.size))
 
-    _side_by_side(count, range(0, left.size, _TILES))
+    side_by_side(count, range(0, left.size, _TILES))
     return table[: reports.width, : reports.width]
 
 
@@ -236,19 +155,6 @@ def _in_rows(reports: Reports, tell: Tell) -> Iterator[tuple[int, Any]]:
         counts = by_words(words, np.full_like(tiles, tile), tiles)
         tell("pairs", (tile + 1) / tiles.size)
         yield int(tile) * TILE, counts.swapaxes(0, 1).reshape(TILE, -1)[:, : reports.width]
-
-
-def _side_by_side(work: Callable[[Any], Any], parts: Iterable[Any]) -> list:
-    """Each part by whichever hand is free, in order; parts are made as they are needed, so that few are held."""
-    if hands() == 1:
-        return [work(part) for part in parts]
-    made, ahead = [], deque()
-    with ThreadPoolExecutor(hands(), "tacit") as pool:
-        for part in parts:
-            ahead.append(pool.submit(work, part))
-            if len(ahead) > 2 * hands():
-                made.append(ahead.popleft().result())
-        return made + [one.result() for one in ahead]
 
 
 def run_of(federation: Federation, plan: Plan, method: Method, table: dict, seconds: float = 0.0) -> Run:

@@ -12,6 +12,7 @@ import numpy as np
 
 TILE = 128  # columns of a tile: its counts stay in a core's first cache
 _WORD = 32
+_WHOLE = 64  # byte products are fast in whole blocks of so many
 
 
 @partial(jax.jit, static_argnames="width")
@@ -47,7 +48,9 @@ def by_words(words: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
 def by_bytes(packed: jax.Array, width: int) -> jax.Array:
     """Counts of all pairs of columns of some rows, int32[width, width], by products of bytes summed in 32 bits."""
     bits = jnp.unpackbits(packed, axis=1, count=width).astype(jnp.int8)
-    return jax.lax.dot_general(bits, bits, (((0,), (0,)), ((), ())), preferred_element_type=jnp.int32)
+    bits = jnp.pad(bits, ((0, -packed.shape[0] % _WHOLE), (0, -width % _WHOLE)))
+    both = jax.lax.dot_general(bits, bits, (((0,), (0,)), ((), ())), preferred_element_type=jnp.int32)
+    return both[:width, :width]
 
 
 def triangle(tiles: int) -> tuple[np.ndarray, np.ndarray]:

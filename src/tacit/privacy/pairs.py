@@ -116,7 +116,7 @@ class Pairs(Bits):
         """The form, or the one that given odds are most like."""
         if self.p is None:
             return self.form
-        return "asymmetric" if self.p == 1 else "symmetric"
+        return "asymmetric" if self.p == 1 and self.q else "symmetric"
 
     @property
     def parts(self) -> int:
@@ -220,14 +220,14 @@ class Pairs(Bits):
         return self.claims(exposure, self.event(exposure)[0], "replace_one", words)
 
     def conditions(self) -> tuple[str, ...]:
-        """What a draw for life rests on."""
-        if not self.memoised:
-            return ()
+        """What a draw for life rests on; or that nobody lies."""
         p, q = self.odds
-        return (
+        plain = ("no noise: every answer is true",) if (p, q) == (1, 0) else ()
+        lasting = (
             "one draw for life: asked again the device says the same, as long as it keeps its secret and what it has does "
-            f"not change; a change shows with probability {p - q:.2f}",
+            f"not change; a change shows with probability {p - q:.2f}"
         )
+        return (*plain, lasting) if self.memoised else plain
 
     def describe(self) -> dict[str, Any]:
         """p and q, and the cap."""

@@ -1,0 +1,109 @@
+"""Hear: everybody takes the one step of a round, and what was said is kept, packed, in the order of ids."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tacit.device.round import Home, step
+from tacit.errors import PlanError
+from tacit.lab.buckets import Bucket, move_in
+from tacit.lab.engine import Job, hands
+from tacit.lab.federation import Federation
+from tacit.privacy.pairs import Pairs
+from tacit.server.round import open_round
+from tacit.server.rule import build_rule
+from tacit.server.similarity import Similarity
+from tacit.wire import schema_of
+
+GRID = (32, 128, 512, 2048)  # few programs: drawing the coins takes the time, not the padding
+_STEPPED = 1 << 21  # positions stepped at a time
+Tell = Callable[[str, float], None]  # what is being done, and which share of it is
+
+
+class Reports(NamedTuple):
+    """What everybody said, in the order of ids: eight positions a byte."""
+
+    packed: np.ndarray  # uint8[M, ⌈N/8⌉]
+    width: int  # N
+
+
+def job_of(federation: Federation) -> Job:
+    """What the devices do, if tiles can do the rest."""
+    stage, mechanism = federation.plan.stages[0], federation.price.stages[0].mechanism
+    rule = build_rule(stage.server)
+    fits = isinstance(mechanism, Pairs) and isinstance(rule, Similarity) and stage.rounds == 1
+    if not fits or len(federation.plan.stages) > 1 or stage.cohort["sampler"] != "all":
+        raise PlanError(
+            f"Tiles learn plans of one round of everybody with mechanism 'pairs' and rule 'similarity', got "
+            f"{federation.plan.name}; use tacit.simulate."
+        )
+    assert mechanism is not None
+    items = jax.ShapeDtypeStruct((federation.population.catalog.n_items,), jnp.int32)
+    return Job(federation.methods[0], mechanism, rule, 0, stage.trains, 1, schema_of({"items": items}, 1))
+
+
+def move_in_all(federation: Federation, job: Job) -> None:
+    """Everybody enters the stage."""
+    federation.buckets = [move_in(job.method, 0, federation.population, bucket) for bucket in federation.buckets]
+
+
+def collect(federation: Federation, job: Job, tell: Tell = lambda *_: None) -> Reports:
+    """Everybody takes the step of the one round: what was said. The homes are kept as they are after it."""
+    buckets, width = federation.buckets, federation.population.catalog.n_items
+    packed = np.zeros((len(federation.population), -(-width // 8)), np.uint8)
+    work = [(b, at) for b, bucket in enumerate(buckets) for at in _chunks(bucket, width)]
+    done = iter(range(1, len(work) + 1))
+
+    def say(one: tuple[int, slice]) -> tuple[int, Home]:
+        bucket, at = buckets[one[0]], one[1]
+        size = min(_chunk(width), bucket.ids.size)
+        mine = jax.tree.map(lambda leaf: _padded(leaf[at], size), (bucket.home, bucket.own))
+        home, said = _say(job, federation.params, *mine)
+        ids = bucket.ids[at]
+        packed[ids] = np.asarray(said)[: ids.size]
+        tell("devices", next(done) / len(work))
+        return one[0], jax.tree.map(lambda leaf: np.asarray(leaf)[: ids.size], home)
+
+    homes = side_by_side(say, work)
+    for b, bucket in enumerate(buckets):
+        mine = [home for at, home in homes if at == b]
+        buckets[b] = bucket._replace(home=jax.tree.map(lambda *parts: jnp.asarray(np.concatenate(parts)), *mine))
+    return Reports(packed, width)
+
+
+def _chunk(width: int) -> int:
+    return max(1, _STEPPED // width)
+
+
+def _chunks(bucket: Bucket, width: int) -> Iterator[slice]:
+    return (slice(start, start + _chunk(width)) for start in range(0, bucket.ids.size, _chunk(width)))
+
+
+def _padded(leaf: jax.Array, size: int) -> jax.Array:
+    return jnp.pad(leaf, ((0, size - leaf.shape[0]),) + ((0, 0),) * (leaf.ndim - 1))
+
+
+@jax.jit
+def _say(job: Job, params: dict, homes: Home, owns: Any) -> tuple[Home, jax.Array]:
+    one = partial(step, job.method, job.mechanism, job.stage, open_round(0, params))
+    homes, reports = jax.vmap(one)(homes, owns)
+    return homes, reports.payload["items"]
+
+
+def side_by_side(work: Callable[[Any], Any], parts: Iterable[Any]) -> list:
+    """Each part by whichever hand is free, in order; parts are made as they are needed, so that few are held."""
+    if hands() == 1:
+        return [work(part) for part in parts]
+    made, ahead = [], deque()
+    with ThreadPoolExecutor(hands(), "tacit") as pool:
+        for part in parts:
+            ahead.append(pool.submit(work, part))
+            if len(ahead) > 2 * hands():
+                made.append(ahead.popleft().result())
+        return made + [one.result() for one in ahead]
