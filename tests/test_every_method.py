@@ -12,7 +12,7 @@ from tacit.device.rank import top
 from tacit.device.round import adapt, step
 from tacit.lab.engine import fold, wake, wire_schema
 from tacit.lab.evaluate import ranks
-from tacit.lab.shelf import load_plan
+from tacit.lab.shelf import suggested
 from tacit.lab.simulate import simulate
 from tacit.lab.split import Cases, Split, latest
 from tacit.lab.synthetic import checkerboard
@@ -227,7 +227,7 @@ def test_an_empty_history_has_the_same_form(name):
 @every
 def test_learns_the_checkerboard_or_says_that_it_does_not(name):
     world, answers = checkerboard(20)
-    plan = load_plan(name.replace("_", "-"))
+    plan = suggested(name)
     if "epsilon" in plan.stages[0].privacy:  # what it can learn, not what it promises
         plan = plan.with_setting("privacy.epsilon", 30.0)
     run = simulate(plan, world, quiet=True)

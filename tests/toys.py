@@ -8,7 +8,7 @@ from tacit.device.method import build
 from tacit.device.round import KEYS, enter, new_home
 from tacit.lab.data import Population, from_events
 from tacit.lab.engine import Job
-from tacit.lab.shelf import load_plan
+from tacit.lab.shelf import suggested
 from tacit.plans import Stage
 from tacit.privacy.mechanism import build_mechanism
 from tacit.rows import dense_tree
@@ -29,7 +29,7 @@ def small_world(devices: int = 9, seed: int = 3, items: int = ITEMS) -> Populati
 
 def stage_of(name: str, **privacy) -> Stage:
     """A method's suggested stage, without noise but for privacy settings of our own."""
-    stage = load_plan(name).stages[0]
+    stage = suggested(name).stages[0]
     privacy = {"mechanism": "none", **privacy}
     return Stage(stage.method, stage.hyper, stage.trains, privacy, stage.server, stage.cohort, stage.rounds)
 

@@ -42,6 +42,10 @@ class Stage:
         object.__setattr__(self, "trains", tuple(self.trains))
         self._check()
 
+    def with_rounds(self, rounds: int) -> "Stage":
+        """A copy that plays so many rounds; with 0, one that trains nothing."""
+        return replace(self, rounds=rounds, trains=self.trains if rounds != 0 else ())
+
     def _check(self) -> None:
         if not isinstance(self.method, str) or not self.method:
             raise PlanError(f"Stage.method must be the name of a method, got {self.method!r}.")
@@ -133,6 +137,8 @@ class Plan:
         >>> plan = Plan("p", (Stage("random"),))
         >>> plan.with_setting("hyper.dim", 8).stages[0].hyper
         {'dim': 8}
+
+        0 rounds train nothing: the plan as it is before anybody was asked, the control of every gain.
         """
         head, _, rest = path.partition(".")
         number, path = (int(head), rest) if head.isdigit() else (1, path)
@@ -143,7 +149,7 @@ class Plan:
         _known(f"Plan stage {number}", [table], {f.name for f in fields(Stage)})
         if name:
             value = {**getattr(stage, table), name: value}
-        changed = replace(stage, **{table: value})
+        changed = stage.with_rounds(value) if table == "rounds" else replace(stage, **{table: value})
         return replace(self, stages=(*self.stages[: number - 1], changed, *self.stages[number:]))
 
 

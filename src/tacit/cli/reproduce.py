@@ -15,11 +15,13 @@ def reproduce(
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
     data: Annotated[str | None, typer.Option(help="Another dataset than the paper's.")] = None,
     out: Annotated[Path | None, typer.Option(help="A file for the JSON.")] = None,
+    report: Annotated[Path | None, typer.Option(help="A file for a page with the curves drawn.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Print a paper's tables and figures, ours beside theirs, and say which of its findings hold."""
     from tacit.lab.reproduce import Options, paper, paper_names
     from tacit.record import write_json
+    from tacit.report import write_paper
 
     if name is None:
         for one in paper_names():
@@ -33,6 +35,8 @@ def reproduce(
     found = {"paper": name, "size": size, "seeds": seeds, "parts": [one.to_dict() for one in made]}
     if out is not None:
         write_json(out, found)
+    if report is not None:
+        write_paper(found, report)
     if as_json:
         print_json(found)
     else:

@@ -87,14 +87,41 @@ class SeenBefore(Candidates):
 
     def rows(self, cases: np.ndarray) -> np.ndarray:
         """The target, then the other items in order of their first use."""
-        count, target = self._count[cases], self._target[cases]
-        place = np.arange(max(1, int(count.max(initial=1))))
-        at = np.minimum(self._start[cases, None] + place, self._items.size - 1)
-        known = np.where(place < count[:, None], self._items[at], -1)
-        seen = (known == target[:, None]).any(1)
-        others = np.where(known == target[:, None], -1, known)
-        first = np.where(seen | self.plus_target, target, -1)
-        return np.concatenate([first[:, None], others], axis=1).astype(np.int32)
+        count = self._count[cases]
+        made = _target_first(self._items, self._start[cases], count, self._target[cases])
+        known = (made[:, 1:] >= 0).sum(axis=1) < count  # its place among the others is empty: it was seen
+        made[~(known | self.plus_target), 0] = -1
+        return made
+
+
+class Installed(Candidates):
+    """Everything a person ever uses: what a telephone knows of its owner before anything has been used.
+
+    The log stands in for a list of installed apps. It tells what will be used, so it is for people who are new, of
+    whom nothing could be seen before; for others it would favour whatever they have not used yet.
+    """
+
+    label = "items the person has"
+
+    def __init__(self, split: Split):
+        n = split.log.catalog.n_items
+        own = np.unique(owners(split.log) * n + split.log.items)
+        start = np.searchsorted(own, np.arange(len(split.log) + 1) * n)
+        self._items, self._start = own % n, start[:-1][split.test.device]
+        self._count = np.diff(start)[split.test.device]
+        self._target = split.test.target
+
+    def rows(self, cases: np.ndarray) -> np.ndarray:
+        """The target, then the others."""
+        return _target_first(self._items, self._start[cases], self._count[cases], self._target[cases])
+
+
+def _target_first(items: np.ndarray, start: np.ndarray, count: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """The target, then the items of each stretch; -1 where the target would stand again, and after the end."""
+    place = np.arange(max(1, int(count.max(initial=1))))
+    at = np.minimum(start[:, None] + place, items.size - 1)
+    others = np.where((place < count[:, None]) & (items[at] != target[:, None]), items[at], -1)
+    return np.concatenate([target[:, None], others], axis=1).astype(np.int32)
 
 
 def _draw(rng: np.random.Generator, touched: np.ndarray, device: np.ndarray, n: int, count: int) -> np.ndarray:

@@ -4,6 +4,7 @@ A person who took no part in training gets a new home, adapts, answers, and is f
 """
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,12 +29,17 @@ _TOGETHER = 64  # cases of one device answered together
 _NEWCOMERS = 3  # what a key is for, beside those of a run
 
 
-def ranks(run: Run, split: Split, candidates: Candidates | None = None, *, seed: int = 0) -> np.ndarray:
-    """The rank of every question's target among its candidates; 1 is best, a target that is no candidate is last."""
+def ranks(
+    run: Run, split: Split, candidates: Candidates | None = None, *, seed: int = 0, grid: Sequence[int] = GRID
+) -> np.ndarray:
+    """The rank of every question's target among its candidates; 1 is best, a target that is no candidate is last.
+
+    `grid` says which lengths of history share a program, for people who took no part in training; speed only.
+    """
     candidates = candidates or Everything()
     key = jax.random.key(seed, impl=KEYS)
     found, pending = np.zeros(len(split.test), np.int64), []
-    for bucket, some in _groups(run, split, split.test.device):
+    for bucket, some in _groups(run, split, split.test.device, grid):
         blocks = _by_device(some, split.test.device[some])
         for part in chunks_of(blocks, bucket, candidates.width(run.population.catalog.n_items)):
             pending.append((part, _ranks_of(run, bucket, split, candidates, key, part)))
@@ -78,16 +84,16 @@ def leave_last_out_metrics(run: Run, split: Split, **options: Any) -> dict[str, 
     return summary(ranks(run, split, **options))
 
 
-def newcomers(run: Run, people: Population, seed: int = 0) -> list[Bucket]:
+def newcomers(run: Run, people: Population, seed: int = 0, grid: Sequence[int] = GRID) -> list[Bucket]:
     """Homes for people the run has never met; nothing of them is kept."""
     root = jax.random.fold_in(jax.random.key(seed, impl=KEYS), _NEWCOMERS)
-    buckets = furnish(root, people, GRID, 1, np.inf)
+    buckets = furnish(root, people, grid, 1, np.inf)
     return [move_in(run.method, run.stage, people, bucket) for bucket in buckets]
 
 
-def _groups(run: Run, split: Split, devices: np.ndarray) -> list[tuple[Bucket, np.ndarray]]:
+def _groups(run: Run, split: Split, devices: np.ndarray, grid: Sequence[int] = GRID) -> list[tuple[Bucket, np.ndarray]]:
     """The buckets of the devices asked, and which of `devices` live in each."""
-    buckets = run.buckets if split.people is None else newcomers(run, split.people)
+    buckets = run.buckets if split.people is None else newcomers(run, split.people, grid=grid)
     groups = [(bucket, np.flatnonzero(np.isin(devices, bucket.ids))) for bucket in buckets]
     return [(bucket, some) for bucket, some in groups if some.size]
 

@@ -7,13 +7,21 @@ from typing import Literal
 import numpy as np
 
 from tacit.errors import PlanError, unknown
-from tacit.lab.candidates import Candidates, Everything, Sampled, SeenBefore
+from tacit.lab.candidates import Candidates, Everything, Installed, Sampled, SeenBefore
 from tacit.lab.cut import compact
 from tacit.lab.data import Population
 from tacit.lab.evaluate import ranks, top_lists
 from tacit.lab.run import Run
 from tacit.lab.sessions import at_least, clean, merge_repeats
-from tacit.lab.split import Split, calendar_days, held_out_people, leave_last_out, month_sessions, temporal_ratio
+from tacit.lab.split import (
+    Split,
+    calendar_days,
+    cold_start,
+    held_out_people,
+    leave_last_out,
+    month_sessions,
+    temporal_ratio,
+)
 from tacit.lab.statistics import Interval, by_history, interval
 from tacit.metrics import Relevant, average, levels, list_summary, per_case, per_list
 
@@ -129,6 +137,20 @@ PROTOCOLS = {
             "as seqmf, but among all apps seen before the moment, and a new app is a miss",
             lambda log, seed: calendar_days(clean(log), recent=_SESSION),
             lambda split, seed: SeenBefore(split),
+            _at(1, 3, 5, names=("HR@{n}", "MRR@{n}", "NDCG@{n}")),
+        ),
+        Protocol(
+            "seqmf-week",
+            "as seqmf, for a log of about a week: the last day is asked, the day before is the validation's",
+            lambda log, seed: calendar_days(clean(log), test=1, valid=1, recent=_SESSION),
+            lambda split, seed: SeenBefore(split, plus_target=True, in_training=True),
+            _at(1, 3, 5, names=("HR@{n}", "MRR@{n}", "NDCG@{n}")),
+        ),
+        Protocol(
+            "first-session",
+            "people never trained on, in their first session, among the apps they have",
+            lambda log, seed: cold_start(clean(log), sessions=0, seed=seed, recent=_SESSION),
+            lambda split, seed: Installed(split),
             _at(1, 3, 5, names=("HR@{n}", "MRR@{n}", "NDCG@{n}")),
         ),
         Protocol(

@@ -39,7 +39,12 @@ def load_plan(name: str | Path) -> Plan:
     method = str(name).replace("-", "_")
     if method not in method_names():
         raise PlanError(unknown("The shelf", name, plan_names(), "plan"))
-    return complete(Plan(str(name), (Stage(method, **method_class(method).suggested),)))
+    return suggested(method)
+
+
+def suggested(method: str) -> Plan:
+    """What a method itself suggests, whatever else the shelf has under its name."""
+    return complete(Plan(method.replace("_", "-"), (Stage(method, **method_class(method).suggested),)))
 
 
 def choose(plan: Plan | str | Path, settings: Mapping[str, Any] | None = None, epsilon: float | None = None) -> Plan:

@@ -18,7 +18,7 @@ def update(run: Run, log: Any, rounds: int | None = None, **options: Any) -> Run
     population = merge(run.population, as_population(log))
     plan = run.plan
     if rounds is not None:
-        stages = tuple(replace(stage, rounds=rounds) if stage.rounds else stage for stage in plan.stages)
+        stages = tuple(stage.with_rounds(rounds) if stage.rounds else stage for stage in plan.stages)
         plan = replace(plan, stages=stages)
     known = {str(name): place for place, name in enumerate(run.population.device_names)}
     place = np.array([known.get(str(name), -1) for name in population.device_names], np.int64)

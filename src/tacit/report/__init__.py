@@ -20,6 +20,13 @@ def write_picture(dossiers: list[dict[str, Any]], path: str | Path) -> Path:
     return _write(path, picture(_known(dossiers)))
 
 
+def write_paper(found: dict[str, Any], path: str | Path) -> Path:
+    """Write a page about a paper's tables and figures, as `tacit reproduce` found them."""
+    from tacit.report.paper import paper_page
+
+    return _write(path, paper_page(found))
+
+
 def _known(dossiers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if not dossiers:
         raise RunError("A report needs at least one run, got none.")

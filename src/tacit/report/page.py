@@ -32,7 +32,7 @@ def page(dossiers: list[Dossier]) -> str:
         cards(dossiers),
         _foot(dossiers),
     )
-    return _document(_title(dossiers), body, charts.specs)
+    return document(_title(dossiers), body, charts.specs)
 
 
 def _title(dossiers: list[Dossier]) -> str:
@@ -69,7 +69,8 @@ def _foot(dossiers: list[Dossier]) -> Html:
     )
 
 
-def _document(title: str, body: Html, specs: dict[str, Any]) -> str:
+def document(title: str, body: Html, specs: dict[str, Any]) -> str:
+    """A body with its charts as a file that needs nothing else."""
     scripts = [library(), _file("page.js")]
     # "<" never stands in a JSON block as it is, so that no name in it can end the block.
     data = json.dumps({"config": CONFIG, "specs": specs}, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")

@@ -4,7 +4,7 @@ import math
 
 from tacit.report.axis import Axis
 from tacit.report.marks import ACCENT, LINE, QUIET, SOFT, Spec, own, text
-from tacit.report.values import Dossier, called, family, number
+from tacit.report.values import Dossier, called, epsilon_text, family, number
 
 STRIP, ABOVE = 40, 12  # pixels of one strip, and above the first
 _VERDICTS = {"hopeless": (LINE, 0.8), "weak": (SOFT, 1.0), "workable": (ACCENT, 0.4)}
@@ -12,7 +12,7 @@ _VERDICTS = {"hopeless": (LINE, 0.8), "weak": (SOFT, 1.0), "workable": (ACCENT, 
 
 def strips_of(dossiers: list[Dossier], axis: Axis, start: int) -> list[Spec]:
     """For every line of plans, where its noise is hopeless, weak and workable; `start` is where the plot ends."""
-    found = {family(one): (called(one), one["reach"]) for one in dossiers if one["reach"]}
+    found = {family(one): (_title(one, dossiers), one["reach"]) for one in dossiers if one["reach"]}
     rows = []
     for strip, (name, reach) in enumerate(found.values()):
         top = start + ABOVE + STRIP * strip
@@ -20,6 +20,17 @@ def strips_of(dossiers: list[Dossier], axis: Axis, start: int) -> list[Spec]:
         parts = [part for part in zip(_VERDICTS, edges, edges[1:]) if part[2] > part[1]]
         rows += [{"strip": strip, **_part(axis, *part, name if i == 0 else "", top)} for i, part in enumerate(parts)]
     return rows
+
+
+def _title(one: Dossier, dossiers: list[Dossier]) -> str:
+    """What the line is called; and where its plans estimate counts, the noise floor at its smallest and its largest ε."""
+    line = [other for other in dossiers if family(other) == family(one) and other.get("floor")]
+    line = sorted(line, key=lambda other: number(other["whole"]["epsilon"]))
+    ends = [line[0], line[-1]] if len(line) > 1 else line
+    words = " … ".join(
+        f"{other['floor']['people']:,.0f} at ε {epsilon_text(other['whole']['epsilon'])}" for other in ends
+    )
+    return f"{called(one)}; noise floor in people: {words}" if words else called(one)
 
 
 def _part(axis: Axis, verdict: str, left: float, right: float, title: str, top: int) -> Spec:

@@ -78,6 +78,7 @@ def _rows(dossiers: list[Dossier], metric: str, axis: Axis) -> list[Spec]:
                 "terms": f"{_UNITS[whole['unit']]}, {_TRUST[whole['trust']]}" if 0 < epsilon < math.inf else "",
                 "value": f"{mean:.3f} ({low:.3f} to {high:.3f})",
                 "verdict": verdict(one),
+                "counts": (one.get("floor") or {}).get("says", ""),
                 **look(one),
             }
         )
@@ -223,4 +224,11 @@ def _words(x: Spec, y: Spec, width: int) -> list[Spec]:
 
 
 def _tips(metric: str) -> list[Spec]:
-    return tips(("name", "plan"), ("value", metric), ("epsilon", "ε"), ("terms", "terms"), ("verdict", "outlook"))
+    return tips(
+        ("name", "plan"),
+        ("value", metric),
+        ("epsilon", "ε"),
+        ("terms", "terms"),
+        ("verdict", "outlook"),
+        ("counts", "counts"),
+    )

@@ -50,10 +50,15 @@ class Table:
         """The table as a page shows it."""
         lines = [f"**{self.title}** ({self.data}; the paper's numbers in brackets)", ""]
         lines += [f"| | {' | '.join(self.columns)} |", f"|---|{'---|' * len(self.columns)}"]
-        for row, cells in self.rows.items():
-            texts = (cells.get(column, Cell()).text(self.digits) for column in self.columns)
-            lines.append(f"| {row} | {' | '.join(texts)} |")
+        lines += [f"| {row} | {' | '.join(texts.values())} |" for row, texts in self.texts().items()]
         return "\n".join([*lines, "", *(f"- {note}" for note in self.notes)])
+
+    def texts(self) -> dict[str, dict[str, str]]:
+        """Every cell as a person reads it."""
+        return {
+            row: {column: cells.get(column, Cell()).text(self.digits) for column in self.columns}
+            for row, cells in self.rows.items()
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -62,7 +67,9 @@ class Table:
             "name": self.name,
             "title": self.title,
             "data": self.data,
+            "columns": list(self.columns),
             "rows": rows,
+            "texts": self.texts(),
             "digests": self.digests,
             "notes": self.notes,
         }

@@ -1,0 +1,104 @@
+"""A plan that lives along with its people: who knows what when, and what it costs them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tacit.errors import DataError
+from tacit.lab.candidates import Installed, SeenBefore
+from tacit.lab.cut import owners, take
+from tacit.lab.cycles import live
+from tacit.lab.data import from_events
+from tacit.lab.evaluate import ranks
+from tacit.lab.sessions import clean, cycles_of
+from tacit.lab.shelf import load_plan
+from tacit.lab.simulate import simulate
+from tacit.lab.split import cold_start, cycle
+from tacit.lab.worlds import apps
+from tacit.metrics import average, levels, per_case
+
+DAY = 86_400.0
+SMALL = {"hyper.dim": 8, "hyper.spread": 0.1}
+
+
+@pytest.fixture(scope="module")
+def log():
+    return clean(apps(12, days=12, seed=1))
+
+
+def test_a_cycle_is_answered_by_what_came_before_it(log):
+    """The third point of a timeline is what a fresh run on cycles 0 to 2 answers for cycle 3."""
+    found = live("sr-od", log, 4, every=9).metrics["HR@5"]
+    when = cycles_of(log, 4)
+    split = cycle(log, when, 3, recent=64)
+    run = simulate("sr-od", split.train, quiet=True)
+    seen = SeenBefore(split, plus_target=True, in_training=True)
+    groups = levels("user", split.test.device, split.test.session)
+    assert found[2] == average(per_case(ranks(run, split, seen), "HR@5"), groups).value
+
+
+@pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")
+def test_the_table_is_trained_again_and_every_ledger_goes_on(log):
+    privacy = {"mechanism": "qharmony", "epsilon_per_message": 1.5, "k": 2}
+    one = live("seqmf-authors", log, 6, every=2, again=3, settings={**SMALL, "rounds": 5, "privacy": privacy})
+    assert one.updates == (3, 5)
+    assert one.run.spent()["messages"] == {"median": 5 + 2 * 3, "worst": 5 + 2 * 3}
+    np.testing.assert_allclose(one.run.spent()["epsilon"]["worst"], 11 * 1.5)
+    assert live("seqmf-authors", log, 6, every=2, settings={**SMALL, "rounds": 0}).updates == ()
+
+
+def test_who_does_not_follow_knows_what_was_known_when_the_table_was_trained(log):
+    """Rare equals Full right after a training, and Global never uses a history at all."""
+    settings = {**SMALL, "rounds": 1}
+    full, rare = (
+        live("seqmf-authors", log, 4, every=2, settings=settings, knows=knows) for knows in ("cycles", "updates")
+    )
+    a, b = full.metrics["HR@5"], rare.metrics["HR@5"]
+    assert (a[[0, 2]] == b[[0, 2]]).all()
+    assert a[1] != b[1]
+    np.testing.assert_allclose(rare.ahead(full, "HR@5"), np.nancumsum(b - a))
+
+
+def test_a_cycle_in_which_nobody_is_active_is_no_number():
+    times = np.array([0, 1, 2, 3, 4, 5]) * DAY / 2  # three days in five cycles
+    log = from_events(np.zeros(6, int), np.array([0, 1, 0, 1, 0, 1]), times)
+    found = live("mru", log, 5, every=2, metrics=("HR@1",)).metrics["HR@1"]
+    assert np.isnan(found).all()  # and half a day is longer than a session
+
+
+def test_bad_cycles_are_refused(log):
+    with pytest.raises(DataError, match=r"live needs every to be at least 1 cycle, got 0"):
+        live("mru", log, 4, every=0)
+    with pytest.raises(DataError, match=r"cycles_of needs at least 2 cycles, got 1"):
+        live("mru", log, 1, every=1)
+    with pytest.raises(DataError, match=r"needs times"):
+        live("mru", replace(log, times=None), 4, every=1)
+
+
+def test_installed_is_everything_a_person_ever_uses(log):
+    split = cold_start(log, sessions=0)
+    rows = Installed(split).rows(np.arange(len(split.test)))
+    for device in np.unique(split.test.device)[:3]:
+        own = set(split.log.items[owners(split.log) == device].tolist())
+        some = np.flatnonzero(split.test.device == device)
+        assert all(set(row[row >= 0].tolist()) == own for row in rows[some])
+        assert (rows[some, 0] == split.test.target[some]).all()
+    assert all(len(set(row[row >= 0].tolist())) == (row >= 0).sum() for row in rows)
+
+
+def test_a_chart_is_how_often_people_go_somewhere():
+    log = from_events(np.array([0, 0, 0, 1, 1]), np.array([0, 0, 1, 1, 2]), n_items=4)
+    b = np.asarray(simulate("seqmf-chart", log, quiet=True).params["b"])
+    np.testing.assert_allclose(np.exp(b), (np.array([1, 2, 1, 0]) + 0.25) / 5, rtol=1e-6)
+    with pytest.raises(Exception, match=r"a pooled chart gives b alone, got rank = 0 and stays_too = True"):
+        simulate(load_plan("seqmf-chart").with_setting("hyper", {"at": "day"}), log, quiet=True)
+
+
+def test_no_rounds_train_nothing(log):
+    plan = load_plan("seqmf-authors").with_setting("rounds", 0)
+    assert plan.stages[0].trains == ()
+    run = simulate(plan, take(log, cycles_of(log, 4) < 1), quiet=True)
+    assert run.rounds == []
+    assert run.price.whole.epsilon == 0
+    assert run.update(log, rounds=0, quiet=True).rounds == []
