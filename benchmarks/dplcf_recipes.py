@@ -1,17 +1,20 @@
 """What to do about noise in similarities: six recipes on the same lies, against ε and the number of people.
 
-    python benchmarks/dplcf_recipes.py [--most 100000] [--seeds 3]
+    python benchmarks/dplcf_recipes.py [--most 100000] [--seeds 3] [--keep FOLDER]
 
 The movies world (synthetic), 500 items, 10 neighbours. Everybody speaks; at most 5,000 people are asked for their last
-item, among 99 sampled ones and among all. Recipes were chosen on MovieLens-1M and settled before this was run.
+item, among 99 sampled ones and among all. Recipes were chosen on MovieLens-1M and settled before this was run. What is
+done is kept, by people, seed and ε: the same command goes on where it stopped.
 """
 
 import argparse
 import math
+import tempfile
 import time
 import warnings
 from dataclasses import replace
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from harness import machine, write
@@ -27,6 +30,7 @@ from tacit.lab.split import Cases, Split, leave_last_out
 from tacit.lab.statistics import compare, interval
 from tacit.lab.worlds import movies
 from tacit.metrics import per_case
+from tacit.plans import Plan
 
 PEOPLE = (1_000, 10_000, 100_000)
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -40,87 +44,120 @@ RECIPES = {
 }
 ITEMS, K, ASKED = 500, 10, 5_000
 METRICS = ("HR@10", "NDCG@10")
+TEST = "NDCG@10 sampled"  # what recipes are held against each other by
+Values = dict[str, np.ndarray]  # "recipe, metric" -> each asked person's own
 
 
 class Questions(NamedTuple):
     split: Split
     sampled: Sampled
+    seed: int
 
-    def values(self, run: Run, seed: int) -> dict[str, np.ndarray]:
+    def values(self, name: str, run: Run) -> Values:
         """Each asked person's own values, by the devices' own code."""
         found = {
-            "sampled": ranks(run, self.split, self.sampled, seed=seed),
-            "all": ranks(run, self.split, Everything(), seed=seed),
+            "sampled": ranks(run, self.split, self.sampled, seed=self.seed),
+            "all": ranks(run, self.split, Everything(), seed=self.seed),
         }
-        return {f"{metric} {way}": per_case(one, metric) for way, one in found.items() for metric in METRICS}
+        return {f"{name}, {metric} {way}": per_case(one, metric) for way, one in found.items() for metric in METRICS}
 
 
 def questions(people: int, seed: int) -> Questions:
     split = leave_last_out(movies(users=people, items=ITEMS, seed=seed))
     some = np.sort(np.random.default_rng(seed).permutation(len(split.test))[:ASKED])
     split = replace(split, test=Cases(**{name: part[some] for name, part in vars(split.test).items()}))
-    return Questions(split, Sampled(split, 99, seed))
+    return Questions(split, Sampled(split, 99, seed), seed)
 
 
-def one_seed(people: int, seed: int) -> dict[Any, dict[str, np.ndarray]]:
-    """(ε, recipe) -> values; popularity and the truth stand under ε = 0 and ε = ∞."""
-    asked = questions(people, seed)
-    train = asked.split.train
-    truth = choose("lcf-ub", {"hyper.neighbours": K})
-    made = {(math.inf, "truth"): asked.values(read(say(truth, train, seed), truth), seed)}
-    made[0.0, "popularity"] = asked.values(simulate("popularity", train, quiet=True), seed)
-    for epsilon in EPSILONS:
-        plans = {name: choose("dplcf", {**recipe, "hyper.neighbours": K}, epsilon) for name, recipe in RECIPES.items()}
-        said = say(plans["clamp"], train, seed)
-        for name, plan in plans.items():
-            made[epsilon, name] = asked.values(read(said, plan), seed)
-        made[epsilon, "floor_people"] = {"people": np.array([noise_floor(said)])}
-        print(f"{people:>7,} people, seed {seed}, ε = {epsilon:g}", flush=True)
+def plans_of(epsilon: float) -> dict[str, Plan]:
+    """What is compared at this ε; the truth stands at ∞. Popularity, of exact counts, has none; it is kept as 0."""
+    if math.isinf(epsilon):
+        return {"truth": choose("lcf-ub", {"hyper.neighbours": K})}
+    if epsilon == 0:
+        return {"popularity": choose("popularity")}
+    return {name: choose("dplcf", {**recipe, "hyper.neighbours": K}, epsilon) for name, recipe in RECIPES.items()}
+
+
+def measured(asked: Questions, epsilon: float) -> Values:
+    """One ε: everybody speaks once, and every recipe reads that."""
+    plans, train = plans_of(epsilon), asked.split.train
+    if epsilon == 0:
+        return asked.values("popularity", simulate(plans["popularity"], train, quiet=True))
+    said = say(next(iter(plans.values())), train, asked.seed)
+    made = {"floor": np.array([noise_floor(said)])}
+    for name, plan in plans.items():
+        made |= asked.values(name, read(said, plan))
     return made
 
 
-def summary(people: int, seeds: int) -> dict:
-    found = [one_seed(people, seed) for seed in range(seeds)]
-    pooled = {
-        key: {name: np.concatenate([one[key][name] for one in found]) for name in found[0][key]} for key in found[0]
-    }
-    rows = {}
-    for (epsilon, name), values in pooled.items():
-        cells = rows.setdefault(f"{epsilon:g}", {})
-        if name == "floor_people":
-            cells[name] = float(values["people"].mean())
-            continue
-        spans = {metric: interval(one) for metric, one in values.items()}
-        cells[name] = {metric: [span.mean, span.low, span.high] for metric, span in spans.items()}
-        if name not in ("clamp", "truth", "popularity"):
-            better = compare(values["NDCG@10 sampled"], pooled[epsilon, "clamp"]["NDCG@10 sampled"])
-            cells[name]["NDCG@10 sampled, less clamp"] = [
-                better.difference.mean,
-                better.difference.low,
-                better.difference.high,
-            ]
+def kept(folder: Path, people: int, seed: int) -> dict[float, Values]:
+    """All ε of one world; from the folder where they are there."""
+    asked, made = None, {}
+    for epsilon in (0.0, *EPSILONS, math.inf):
+        path = folder / f"{people}-{seed}-{epsilon:g}.npz"
+        if not path.exists():
+            began, asked = time.perf_counter(), asked or questions(people, seed)
+            np.savez(path, **measured(asked, epsilon))  # pyright: ignore[reportArgumentType]
+            print(f"{people:>7,} people, seed {seed}, ε = {epsilon:g}: {time.perf_counter() - began:.0f} s", flush=True)
+        with np.load(path) as values:
+            made[epsilon] = dict(values)
+    return made
+
+
+def summary(folder: Path, people: int, seeds: int) -> dict:
+    """Means and intervals over all people asked, the seeds' worlds together; and each recipe less plain clamping."""
+    found = [kept(folder, people, seed) for seed in range(seeds)]
+    rows: dict[str, dict] = {}
+    for epsilon in found[0]:
+        pooled = {name: np.concatenate([one[epsilon][name] for one in found]) for name in found[0][epsilon]}
+        cells = rows.setdefault(_name(epsilon), {})
+        cells |= {name: _cells(pooled, name) for name in plans_of(epsilon)}
+        if epsilon in EPSILONS:
+            cells["noise of a count"] = float(pooled["floor"].mean())
     return rows
+
+
+def _name(epsilon: float) -> str:
+    """No noise at all is ε = ∞, for popularity as for the truth."""
+    return f"{epsilon or math.inf:g}"
+
+
+def _cells(pooled: Values, name: str) -> dict:
+    spans = {f"{metric} {way}": pooled[f"{name}, {metric} {way}"] for metric in METRICS for way in ("sampled", "all")}
+    cells = {metric: _span(interval(values)) for metric, values in spans.items()}
+    if name in RECIPES and name != "clamp":
+        less = compare(pooled[f"{name}, {TEST}"], pooled[f"clamp, {TEST}"])
+        cells[f"{TEST}, less clamp"] = _span(less.difference)
+    return cells
+
+
+def _span(one) -> list[float]:
+    return [one.mean, one.low, one.high]
+
+
+def measure(options: argparse.Namespace) -> None:
+    folder = Path(options.keep)
+    folder.mkdir(parents=True, exist_ok=True)
+    digests: dict[str, dict] = {}
+    for epsilon in (0.0, *EPSILONS, math.inf):
+        named = {name: plan.digest for name, plan in plans_of(epsilon).items()}
+        digests.setdefault(_name(epsilon), {}).update(named)
+    result: dict = {"machine": machine(), "world": "movies, synthetic", "items": ITEMS, "neighbours": K}
+    result |= {"seeds": options.seeds, "asked": ASKED, "digests": digests}
+    for people in PEOPLE:
+        if people <= options.most:
+            result[f"{people}"] = summary(folder, people, options.seeds)
+            write("dplcf-recipes", result)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--most", type=int, default=max(PEOPLE))
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--keep", default=str(Path(tempfile.gettempdir()) / "tacit-dplcf-recipes"))
     options = parser.parse_args()
     warnings.simplefilter("ignore", HopelessWarning)
-    result: dict = {
-        "machine": machine(),
-        "world": "movies, synthetic",
-        "items": ITEMS,
-        "neighbours": K,
-        "seeds": options.seeds,
-    }
-    for people in PEOPLE:
-        if people <= options.most:
-            began = time.perf_counter()
-            result[f"{people}"] = summary(people, options.seeds)
-            print(f"{people:,} people: {time.perf_counter() - began:.0f} s")
-    write("dplcf-recipes", result)
+    measure(options)
 
 
 if __name__ == "__main__":

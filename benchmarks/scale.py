@@ -1,6 +1,6 @@
 """From a thousand devices to a million: time per device, peak memory, compile time. Each size in a process of its own.
 
-python benchmarks/scale.py [--most 1000000] [--rounds 3]
+python benchmarks/scale.py [--method fcf|seqmf] [--most 1000000] [--rounds 3]
 """
 
 import argparse
@@ -13,10 +13,10 @@ import time
 SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 
 
-def one(devices: int, rounds: int) -> dict:
+def one(method: str, devices: int, rounds: int) -> dict:
     import jax
     from harness import rounds_of
-    from speed import fcf
+    from speed import fcf, seqmf
 
     from tacit.lab.synthetic import histories
 
@@ -24,7 +24,7 @@ def one(devices: int, rounds: int) -> dict:
     population = histories(devices, 2000, 60)
     made = time.perf_counter() - began
     began = time.perf_counter()
-    turn = rounds_of(fcf("own"), population)
+    turn = rounds_of({"fcf": fcf("own"), "seqmf": seqmf(64)}[method], population)
     prepared = time.perf_counter() - began
     began = time.perf_counter()
     jax.block_until_ready(turn())
@@ -52,12 +52,13 @@ def one(devices: int, rounds: int) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--method", choices=["fcf", "seqmf"], default="fcf")
     parser.add_argument("--most", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(one(options.one, options.rounds)))
+        print(json.dumps(one(options.method, options.one, options.rounds)))
         return
     rows = []
     print(
@@ -65,6 +66,7 @@ def main() -> None:
     )
     for devices in (size for size in SIZES if size <= options.most):
         command = [sys.executable, __file__, "--one", str(devices), "--rounds", str(options.rounds)]
+        command += ["--method", options.method]
         row = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.splitlines()[-1])
         rows.append(row)
         print(
@@ -75,7 +77,8 @@ def main() -> None:
     import jax
     from harness import machine, write
 
-    write(f"scale-{jax.default_backend()}", {"machine": machine(), "rows": rows})
+    which = "" if options.method == "fcf" else f"-{options.method}"
+    write(f"scale{which}-{jax.default_backend()}", {"machine": machine(), "rows": rows})
 
 
 if __name__ == "__main__":

@@ -95,8 +95,9 @@ def summed(parts: list[dict[str, np.ndarray]]) -> dict[str, list[float]]:
 def depth(world: str, at: dict[str, int], seeds: list[int], people: int) -> dict[str, Any]:
     found: dict[str, list] = {row: [] for row in ROWS}
     for seed in seeds:
-        log = clean(dataset(world, users=people, seed=seed, days=7))
-        split = cold_start(log, **at, recent=64)
+        # In a log of a week few people are active on more than a day or two, but for the world that is a week.
+        days = 28 if at.get("days", 0) > 1 and world != "apps500" else 7
+        split = cold_start(clean(dataset(world, users=people, seed=seed, days=days)), **at, recent=64)
         for row, (name, settings) in ROWS.items():
             found[row].append(answers(name, settings, split, Installed(split), seed))
     return {row: summed(parts) for row, parts in found.items()}
@@ -156,12 +157,17 @@ def italy(seeds: list[int]) -> dict[str, Any]:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--parts", default="depth,kept,recipes,italy")
+    options.add_argument("--worlds", default=",".join(WORLDS))
+    options.add_argument("--name", default="seqmf-cold", help="of the file of results")
     options.add_argument("--seeds", type=int, default=3)
+    options.add_argument("--first", type=int, default=20, help="seed; not one that anything was tuned on")
+    options.add_argument("--depths", default="0,1,2,3,4,5", help="which of the six, by number")
+    options.add_argument("--least", type=int, default=0)
     options.add_argument("--people", type=int, default=1250, help="of a world asked by depth; a fifth is new")
     options.add_argument("--most", type=int, default=100_000)
     chosen = options.parse_args()
-    seeds = list(range(20, 20 + chosen.seeds))  # not the seeds that anything was tuned on
-    path = RESULTS / "seqmf-cold.json"
+    seeds = list(range(chosen.first, chosen.first + chosen.seeds))
+    path = RESULTS / f"{chosen.name}.json"
     result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     result |= {"machine": machine(), "seeds": seeds}
     warnings.simplefilter("ignore", HopelessWarning)
@@ -171,17 +177,17 @@ def main() -> None:
             began = time.perf_counter()
             result.setdefault(name, {})[key] = make()
             print(f"{name} {key}: {time.perf_counter() - began:.0f} s", flush=True)
-            write("seqmf-cold", result)
+            write(chosen.name, result)
 
-    for people in (n for n in PEOPLE if n <= chosen.most):
-        part("kept", f"apps {people}", lambda people=people: kept("apps", people, seeds))
-    for world in WORLDS:
-        for at in DEPTHS:
+    worlds = [world for world in WORLDS if world in chosen.worlds.split(",")]
+    for world in (world for world in worlds if world != "apps500"):
+        for people in (n for n in PEOPLE if chosen.least <= n <= chosen.most):
+            part("kept", f"{world} {people}", lambda world=world, people=people: kept(world, people, seeds))
+    for world in worlds:
+        for at in (DEPTHS[int(number)] for number in chosen.depths.split(",")):
             label = f"{world}: {' '.join(f'{name} {count}' for name, count in at.items())}"
             part("depth", label, lambda world=world, at=at: depth(world, at, seeds, chosen.people))
     part("recipes", "apps 1000, ε = 4.5", lambda: recipes("apps", 1000, seeds))
-    for people in (n for n in PEOPLE if n <= chosen.most):
-        part("kept", f"apps-weak {people}", lambda people=people: kept("apps-weak", people, seeds))
     if about_dataset("foursquare-italy").present:
         part("italy", "types of places", lambda: italy(seeds))
 

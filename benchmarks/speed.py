@@ -1,6 +1,6 @@
 """How fast is a round? Against a NumPy loop, and an epoch against `implicit`. Ratios, interleaved in one process.
 
-    make bench                       # or: python benchmarks/speed.py [--only W1|ML-1M]
+    make bench                       # or: python benchmarks/speed.py [--only W1|SeqMF|ML-1M]
 
 The MovieLens-1M epoch needs ratings.dat in $TACIT_DATA/ml-1m (from grouplens.org); without it that race is left out.
 """
@@ -39,6 +39,37 @@ def numpy_round(table: np.ndarray, people: list[tuple[np.ndarray, np.ndarray]]) 
     return table - RATE * total
 
 
+def seqmf(dim: int = DIM) -> Plan:
+    hyper = {"dim": dim, "penalty": PENALTY, "spread": 0.3}
+    server = {"rule": "sgd", "rate": RATE, "scale": "sum"}
+    return Plan("seqmf", (Stage("seqmf", hyper, ("items",), server=server, rounds=10**6),))
+
+
+def numpy_seqmf_round(table: np.ndarray, people: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> np.ndarray:
+    """The same for SeqMF: each device's own small matrix of steps beside its counts."""
+    total, eye = np.zeros_like(table), PENALTY * np.eye(DIM, dtype=table.dtype)
+    for items, c, steps in people:
+        rows = table[items]
+        carried = steps @ rows
+        h = (rows * carried).sum(axis=1)
+        weighted = rows.T * c
+        p = np.linalg.solve(weighted @ rows + eye, weighted @ (1 - h))
+        w = c * (rows @ p + h - 1)
+        total[items] += np.outer(w, p) + w[:, None] * carried + steps.T @ (w[:, None] * rows)
+    return table - RATE * total
+
+
+def steps_of(population: Population) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    people = []
+    for u in range(len(population)):
+        history = population.items[population.offsets[u] : population.offsets[u + 1]]
+        items, place, d = np.unique(history, return_inverse=True, return_counts=True)
+        steps = np.zeros((items.size, items.size), np.float32)
+        np.add.at(steps, (place[:-1], place[1:]), 1)
+        people.append((items, (d / d.sum()).astype(np.float32), steps / d[:, None].astype(np.float32)))
+    return people
+
+
 def people_of(population: Population) -> list[tuple[np.ndarray, np.ndarray]]:
     people = []
     for u in range(len(population)):
@@ -47,10 +78,10 @@ def people_of(population: Population) -> list[tuple[np.ndarray, np.ndarray]]:
     return people
 
 
-def check(turn, table: np.ndarray, people: list) -> float:
+def check(turn, table: np.ndarray, people: list, by_hand=numpy_round) -> float:
     """The first round against float64, relative to the size of the step."""
-    wide = [(items, c.astype(float)) for items, c in people]
-    right = numpy_round(table.astype(float), wide)
+    wide = [(items, *(part.astype(float) for part in rest)) for items, *rest in people]
+    right = by_hand(table.astype(float), wide)
     error = np.linalg.norm(np.asarray(turn()["items"]) - right) / np.linalg.norm(right - table)
     assert error < 1e-5, error
     return float(error)
@@ -68,6 +99,15 @@ def w1(repeats: int = 41) -> dict:
     people, table = people_of(population), first_table(plan, population)
     error = check(rounds_of(plan, population), table, people)
     runners = {"NumPy loop": lambda: numpy_round(table, people), "Tacit": rounds_of(plan, population)}
+    return {"runners": race(runners, repeats), "error_against_float64": error, "target": "at least 4 times faster"}
+
+
+def sequence(repeats: int = 41) -> dict:
+    """The same people, what follows what included."""
+    population, plan = histories(1000, 2000, 60), seqmf()
+    people, table = steps_of(population), first_table(plan, population)
+    error = check(rounds_of(plan, population), table, people, numpy_seqmf_round)
+    runners = {"NumPy loop": lambda: numpy_seqmf_round(table, people), "Tacit": rounds_of(plan, population)}
     return {"runners": race(runners, repeats), "error_against_float64": error, "target": "at least 4 times faster"}
 
 
@@ -129,12 +169,15 @@ def show(title: str, result: dict) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", choices=["W1", "ML-1M"])
+    parser.add_argument("--only", choices=["W1", "SeqMF", "ML-1M"])
     only = parser.parse_args().only
     results: dict = {"machine": machine()}
     if only in (None, "W1"):
         results["W1"] = w1()
         show("W1: a round of 1000 devices", results["W1"])
+    if only in (None, "SeqMF"):
+        results["SeqMF"] = sequence()
+        show("SeqMF: a round of 1000 devices", results["SeqMF"])
     folder = Path(os.environ.get("TACIT_DATA", "data")) / "ml-1m"
     if only in (None, "ML-1M"):
         if (folder / "ratings.dat").exists():

@@ -12,14 +12,14 @@ from tacit.device.methods.dplcf import LocalNeighbours
 from tacit.errors import PlanError
 from tacit.lab import tiles
 from tacit.lab.data import from_events
-from tacit.lab.dplcf import channel, false_after, intersect, inverse, printed_inverse
+from tacit.lab.dplcf import channel, inverse, printed_inverse
 from tacit.lab.evaluate import ranks
 from tacit.lab.shelf import choose, load_plan
 from tacit.lab.simulate import simulate
 from tacit.lab.split import held_out_people, leave_last_out
 from tacit.lab.synthetic import tastes
+from tacit.privacy.counts import Cooccurrence
 from tacit.privacy.mechanism import build_mechanism
-from tacit.privacy.pairs import Cooccurrence
 from tacit.privacy.sampler import build_sampler
 from tacit.rows import Rows
 from tacit.server.rule import build_rule
@@ -185,6 +185,27 @@ def test_tiles_learn_the_same_table(log, name):
     assert run.spent() == whole.spent()
 
 
+def test_a_gpu_does_it_at_once(log, monkeypatch):
+    """The way of a GPU, computed here: the same table, and the homes have spoken."""
+    there = tiles.learn("lcf-ub", log, seed=4)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(tiles, "collect", None)
+    run = tiles.learn("lcf-ub", log, seed=4)
+    np.testing.assert_array_equal(run.params["neighbours"], there.params["neighbours"])
+    close(run.params["similarity"], there.params["similarity"], 1e-6)
+    assert run.spent() == there.spent()
+    assert all((bucket.home.spent["0"] == 1).all() for bucket in run.buckets)
+
+
+def test_too_many_items_for_a_table_are_done_in_tiles(log, monkeypatch):
+    """Above the limit the table of all pairs is never made, and what is learned is the same; nobody has to ask for it."""
+    whole = simulate("lcf-ub", log, quiet=True)
+    monkeypatch.setattr(tiles, "MOST", 149)
+    monkeypatch.setattr(tiles, "said_of_pairs", None)  # what would hold all pairs
+    run = tiles.learn("lcf-ub", log)
+    np.testing.assert_array_equal(run.params["neighbours"], whole.params["neighbours"])
+
+
 def test_tiles_hold_one_row_of_tiles_at_a_time(log, monkeypatch):
     """The table of all pairs is never made, and no more rows of tiles than hands can hold."""
     monkeypatch.setattr(tiles, "said_of_pairs", None)
@@ -194,6 +215,16 @@ def test_tiles_hold_one_row_of_tiles_at_a_time(log, monkeypatch):
     tiles.learn("lcf-ub", log, tiled=True, tell=lambda what, share: told.append((what, share)))
     assert told[-1] == ("pairs", 1.0)
     assert ("devices", 1.0) in told
+
+
+def test_progress_is_shown_where_somebody_watches(log, monkeypatch, capsys):
+    tiles.learn("lcf-ub", log)
+    assert not capsys.readouterr().err
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    tiles.learn("lcf-ub", log)
+    said = capsys.readouterr().err
+    assert "\rdevices  100 %\n" in said
+    assert "\rpairs    100 %\n" in said
 
 
 def test_tiles_refuse_what_they_cannot_learn(log):
@@ -246,15 +277,6 @@ def test_three_numbers_are_enough():
     assert (g - q * (c1 + c2) + 1000 * q * q) / (p - q) ** 2 == pytest.approx(80, abs=1e-9)
     with pytest.raises(PlanError, match=r"p and q must differ, got 0\.5 twice"):
         inverse(0.5, 0.5)
-
-
-def test_fresh_asymmetric_reports_give_a_person_away():
-    assert false_after(1682, 60, AP[1], 5) == pytest.approx(10.92895003, abs=1e-8)
-    owned = np.random.default_rng(0).choice(1682, 60, replace=False)
-    left = [intersect(np.random.default_rng(seed), owned, 1682, AP[1], 5) for seed in range(20)]
-    assert all(np.isin(owned, found).all() for found in left)
-    assert np.mean([found.size - 60 for found in left]) == pytest.approx(10.9, abs=3)
-    assert intersect(np.random.default_rng(0), owned, 1682, AP[1], 15).size <= 62
 
 
 def test_given_counts_are_a_tree():

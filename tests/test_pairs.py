@@ -19,8 +19,8 @@ from tacit.lab.hear import Reports
 from tacit.lab.shelf import choose, load_plan
 from tacit.lab.tiles import said_of_pairs
 from tacit.nets import gram as nets
-from tacit.privacy import bits
-from tacit.privacy.bits import COIN, odds_of, thresholds_of
+from tacit.privacy.bits import COIN, coins, odds_of, thresholds_of, told, told_sparsely
+from tacit.privacy.counts import _times, debiased, debiased_pairs, gram, noise_of
 from tacit.privacy.mechanism import build_mechanism
 from tacit.privacy.price import price
 from tacit.privacy.sampler import build_sampler
@@ -146,18 +146,18 @@ def test_too_many_positions_are_refused_with_a_way_out():
 
 def test_coins_are_threefry():
     key, counter = jax.random.key_data(jax.random.key(7)), jnp.arange(64, dtype=jnp.uint32)
-    np.testing.assert_array_equal(bits.coins(jax.random.key(7), 64), threefry_2x32(key, counter))
-    assert bits.coins(jax.random.key(7), 5).shape == (5,)
+    np.testing.assert_array_equal(coins(jax.random.key(7), 64), threefry_2x32(key, counter))
+    assert coins(jax.random.key(7), 5).shape == (5,)
 
 
 @pytest.mark.parametrize(("p", "q"), [(0.75, 0.25), (1.0, 0.4), (0.5, 0.02), (1.0, 0.0)])
 def test_both_samplers_have_the_same_law(p, q):
     """Every message of four positions, drawn densely and sparsely, against its exact probability."""
     truth, thresholds, draws = np.array([0, 1, 0, 1], bool), thresholds_of(p, q), 40_000
-    coin = bits.coins(jax.random.key(1), 4 * draws).reshape(draws, 4)
-    dense = np.asarray(bits.told(coin, jnp.asarray(truth), thresholds)) @ [8, 4, 2, 1]
+    coin = coins(jax.random.key(1), 4 * draws).reshape(draws, 4)
+    dense = np.asarray(told(coin, jnp.asarray(truth), thresholds)) @ [8, 4, 2, 1]
     rng, ones = np.random.default_rng(1), np.flatnonzero(truth)
-    sparse = np.array([(8 >> bits.told_sparsely(rng, ones, 4, thresholds)).sum() for _ in range(draws)])
+    sparse = np.array([(8 >> told_sparsely(rng, ones, 4, thresholds)).sum() for _ in range(draws)])
     said = np.array(list(itertools.product((0, 1), repeat=4)))
     law = np.where(said, np.where(truth, p, q), 1 - np.where(truth, p, q)).prod(1)
     for drawn in (dense, sparse):
@@ -213,9 +213,8 @@ def test_a_draw_for_life_is_the_home_s_own():
 def test_pairs_are_counted_exactly(rows, width):
     said = np.random.default_rng(rows).random((rows, width)) < 0.9
     right = said.T.astype(int) @ said.astype(int)
-    np.testing.assert_array_equal(bits.gram(jnp.asarray(said, jnp.uint8)), right)
+    np.testing.assert_array_equal(gram(jnp.asarray(said, jnp.uint8)), right)
     packed = jnp.asarray(np.packbits(said, axis=1))
-    np.testing.assert_array_equal(nets.by_bytes(packed, width), right)
     words = nets.columns(packed, width)
     left, other = nets.triangle(words.shape[0])
     table = np.zeros((words.shape[0] * nets.TILE,) * 2, np.int32)
@@ -229,7 +228,7 @@ def test_bytes_are_multiplied_where_there_is_a_gpu(monkeypatch):
     said = np.random.default_rng(5).random((70, 9)) < 0.5
     right = said.T.astype(int) @ said
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    np.testing.assert_array_equal(bits.gram(jnp.asarray(said, jnp.uint8)), right)
+    np.testing.assert_array_equal(gram(jnp.asarray(said, jnp.uint8)), right)
     monkeypatch.setattr("tacit.lab.tiles._MULTIPLIED", 9 * 32)
     np.testing.assert_array_equal(said_of_pairs(Reports(np.packbits(said, axis=1), 9)), right)
 
@@ -245,7 +244,7 @@ def test_tiles_are_mirrored():
 
 @given(count=st.integers(0, 2**31 - 1), threshold=st.integers(0, 2**32 - 1))
 def test_counts_times_odds_are_exact(count, threshold):
-    whole, rest = bits._times(jnp.asarray(count, jnp.int32), threshold)
+    whole, rest = _times(jnp.asarray(count, jnp.int32), threshold)
     assert int(whole) == count * threshold // COIN
     assert float(rest) == pytest.approx(count * threshold % COIN / COIN, abs=1e-7)
 
@@ -256,7 +255,7 @@ def test_large_counts_lose_nothing():
     one, other, both = 540_000_123, 538_000_001, 145_000_017
     right = (both - q * (one + other) + people * q * q) / (p - q) ** 2
     counts = (jnp.asarray([number], jnp.int32) for number in (one, other))
-    made = bits.debiased_pairs(jnp.asarray([[both]]), *counts, jnp.asarray(people), thresholds_of(p, q))
+    made = debiased_pairs(jnp.asarray([[both]]), *counts, jnp.asarray(people), thresholds_of(p, q))
     assert float(made[0, 0]) == pytest.approx(right, rel=1e-6)
 
 
@@ -299,8 +298,8 @@ def test_no_bias_by_enumeration(odds):
 def _both(said, thresholds):
     counts, together = said.sum(0), said.T @ said
     people = jnp.asarray(2)
-    pair = bits.debiased_pairs(together[:1], counts[:1], counts, people, thresholds)
-    return bits.debiased(counts, people, thresholds), pair[0, 1]
+    pair = debiased_pairs(together[:1], counts[:1], counts, people, thresholds)
+    return debiased(counts, people, thresholds), pair[0, 1]
 
 
 # ---- how noisy it is ----
@@ -317,7 +316,7 @@ COUNTS = (700, 100, 120, 80)  # neither, the second, the first, both
 )
 def test_variances_by_the_book(form, intersection, union, joint, jaccard):
     none, second, first, both = COUNTS
-    made = variances(both, first + second, none, *bits.noise_of(*odds_of(form, 1.0)))
+    made = variances(both, first + second, none, *noise_of(*odds_of(form, 1.0)))
     np.testing.assert_allclose(made, (intersection, union, joint), rtol=1e-9)
     size = first + second + both
     share = both / size
@@ -335,7 +334,7 @@ def test_variances_by_drawing(odds):
     c1, c2, g = said[:, 2] + said[:, 3], said[:, 1] + said[:, 3], said[:, 3]
     together = (g - q * (c1 + c2) + 1000 * q * q) / (p - q) ** 2
     union = (c1 + c2 - 2000 * q) / (p - q) - together
-    right = variances(both, first + second, none, *bits.noise_of(p, q))
+    right = variances(both, first + second, none, *noise_of(p, q))
     assert together.mean() == pytest.approx(both, abs=5 * math.sqrt(right[0] / draws))
     assert union.mean() == pytest.approx(first + second + both, abs=5 * math.sqrt(right[1] / draws))
     found = np.cov(together, union)
@@ -345,7 +344,16 @@ def test_variances_by_drawing(odds):
 @pytest.mark.parametrize(("form", "noise"), [("symmetric", 28.318), ("asymmetric", 22.514)])
 def test_the_noise_floor(form, noise):
     """Standard deviation of the count of an item that none of 871 people has."""
-    assert settled(epsilon=1.0, form=form).spread(1, 871).noise * 871 == pytest.approx(noise, abs=1e-3)
+    assert settled(epsilon=1.0, form=form).floor(871) == pytest.approx(noise, abs=1e-3)
+
+
+def test_only_estimated_counts_have_a_floor():
+    assert settled(epsilon=1.0, debias=False).floor(871) is None
+    assert settled(p=1.0, q=0.0).floor(871) is None
+    assert build_mechanism({"mechanism": "response", "epsilon": 1.0}).settle(ONCE).floor(871) == pytest.approx(
+        28.318, abs=1e-3
+    )
+    assert build_mechanism({"mechanism": "none"}).floor(871) is None
 
 
 def test_the_plan_says_its_price():

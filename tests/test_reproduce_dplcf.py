@@ -8,10 +8,11 @@ import pytest
 from tacit.errors import DataError, PlanError
 from tacit.lab import dplcf_study
 from tacit.lab.data import from_events
-from tacit.lab.dplcf_study import ROWS, core, large_log, plan_of, small_log, study
-from tacit.lab.readings import log_of, noise_floor, read, say, true_pairs
+from tacit.lab.dplcf_orders import CUTS, PRIVATE, always, flat, orders
+from tacit.lab.dplcf_printed import LARGE, SMALL, TABLE6
+from tacit.lab.dplcf_study import ROWS, Study, core, large_log, plan_of, small_log, study
+from tacit.lab.readings import log_of, noise_floor, read, say
 from tacit.lab.reproduce import Options, paper
-from tacit.lab.reproduce.dplcf import CUTS, LARGE, PRIVATE, SMALL, TABLE6
 from tacit.lab.shelf import choose
 from tacit.lab.synthetic import tastes
 
@@ -30,6 +31,7 @@ def made(log):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "small_log", lambda *_: log)
         patch.setattr(module, "large_log", lambda *_: log)
+        patch.setattr(module, "NEIGHBOURS", (5, 6))  # the first is known by then
         return module.reproduce(Options(parts=("table1", "table4", "table6"), seeds=(0, 1)))
 
 
@@ -50,18 +52,68 @@ def test_hits_grow_with_the_cut_and_the_truth_is_the_bound(made):
         hits = [row[f"HR@{cut}"].ours for cut in CUTS]
         assert hits == sorted(hits)
         assert row["HR@10"].low <= row["HR@10"].ours <= row["HR@10"].high
-    assert made[1].notes[0].startswith("D1 holds: LCF-UB is above everything private at every K (the noise of a count")
-    assert any(note.startswith("D3 ") for note in made[1].notes)
-    assert any("Paired t-test, DPLCF-SP − LCF-AP, HR@10" in note for note in made[1].notes)
-    assert all(table.notes[0].startswith("D7 ") for table in made[3:])
+    assert made[1].notes[0].startswith("D1, LCF-UB above everything private at every K: holds on tastes; the noise of")
+    for order in ("D2", "D3", "D4"):
+        assert any(note.startswith(f"{order}, ") and " on tastes; " in note for note in made[1].notes)
+    assert any("Paired t-test, DPLCF-SP − LCF-AP, HR: @5 " in note for note in made[1].notes)
+    assert all(table.notes[0].startswith("D7, ") for table in made[3:])
 
 
-def test_orders_are_checked_and_not_taken_for_granted():
-    module = paper("dplcf")
-    rising, flat = [0.2, 0.25, 0.28, 0.3], [0.4, 0.401, 0.401, 0.4]
-    assert module._flat({"LCF-AP": rising, "LCF-SP": rising, "DPLCF-SP": flat}, "DPLCF-SP").startswith("D7 holds")
-    assert module._flat({"LCF-AP": rising, "LCF-SP": flat, "DPLCF-SP": flat}, "DPLCF-SP").startswith("D7 does not")
-    assert module._flat({"LCF-AP": rising, "LCF-SP": rising, "DPLCF-SP": rising}, "DPLCF-SP").startswith("D7 does not")
+def test_the_last_order_is_checked_and_not_taken_for_granted():
+    rising, level = [0.2, 0.25, 0.28, 0.3], [0.4, 0.401, 0.401, 0.4]
+    assert ": holds on here; LCF-AP 0.2000 … 0.3000" in flat(
+        {"LCF-AP": rising, "LCF-SP": rising, "us": level}, "us", "here"
+    )
+    for means in ({"LCF-SP": level, "us": level}, {"LCF-SP": rising, "us": rising}):
+        assert ": does not hold on here; " in flat({"LCF-AP": rising, **means}, "us", "here")
+
+
+def ranked(log, **worst):
+    """A study whose rows rank everybody's item at 1 to so many, evenly; the rows that are not named at 1 to 20."""
+    people = np.arange(600) / 600
+    rows = {
+        row: np.stack([1 + (people * worst.get(row.replace("-", "_").replace(", ", "_"), 20)).astype(int)] * 2)
+        for row in ROWS
+    }
+    return Study(log, rows, floor=30.0, typical=4.0)
+
+
+@pytest.mark.parametrize(
+    ("worst", "held"),
+    [
+        (
+            {"LCF_UB": 2, "DPLCF_AP": 11, "DPLCF_SP": 11, "LCF_AP": 12, "LCF_SP": 15, "DPLCF_SP_raw": 30},
+            "D1 D2 D3 D4 D5",
+        ),
+        ({"LCF_UB": 2, "LCF_AP": 11, "LCF_SP": 18, "DPLCF_SP_raw": 11}, "D1 D5"),
+        ({"LCF_UB": 25, "LCF_SP": 30}, ""),
+    ],
+)
+def test_orders_are_computed_from_ranks(log, worst, held):
+    found = orders(ranked(log, **worst), "HR")
+    verdicts = {note[:2]: ": holds on tastes; " in note for note in found if note[0] == "D" and "shrunk" not in note}
+    assert " ".join(order for order, yes in verdicts.items() if yes) == held
+    assert len(verdicts) == 5
+    failed = [note for note in found if note.startswith(("D2", "D3")) and "does not hold" in note]
+    assert all("is 30 people, and the median pair that anybody has is had by 4" in note for note in failed)
+
+
+def test_a_test_says_how_much_and_how_likely_by_chance(log):
+    found = orders(ranked(log, DPLCF_AP=10, LCF_AP=20), "HR")
+    words = next(note for note in found if note.startswith("Paired t-test, DPLCF-AP − LCF-AP"))
+    assert "@5 +0.2500 [" in words
+    assert "@10 +0.5000 [" in words
+
+
+def test_every_epsilon_is_looked_at(log):
+    better, worse = ranked(log, DPLCF_AP=10), ranked(log, DPLCF_AP=30)
+    rivals = ["LCF-AP", "LCF-SP"]
+    assert always({0.5: better, 1.0: better}, "DPLCF-AP", rivals, "HR@10").endswith(
+        "holds on tastes; HR@10, at every ε."
+    )
+    assert always({0.5: worse, 1.0: better}, "DPLCF-AP", rivals, "HR@10").endswith(
+        "does not hold on tastes; HR@10, not at ε = 0.5."
+    )
 
 
 def test_the_paper_s_own_numbers_keep_the_paper_s_orders():
@@ -100,11 +152,6 @@ def test_central_rivals_learn_from_the_lies(log):
     assert found.mean("LCF-UB", "HR@10") > found.mean("BPR-MF", "HR@10")
     assert found.typical >= 1
     assert found.floor > found.typical
-
-
-def test_true_pairs():
-    people = from_events(np.array([0, 0, 1, 1, 1]), np.array([0, 1, 0, 1, 2]))
-    assert true_pairs(people).tolist() == [[2, 2, 1], [2, 2, 1], [1, 1, 1]]
 
 
 # ---- logs ----

@@ -14,6 +14,7 @@ from tacit.device.methods.seqmf_eb import one_day
 from tacit.device.round import KEYS
 from tacit.errors import DataError, PlanError
 from tacit.lab.candidates import Installed, SeenBefore
+from tacit.lab.cost import cost
 from tacit.lab.data import from_events
 from tacit.lab.evaluate import ranks
 from tacit.lab.outlook import HopelessWarning
@@ -30,6 +31,7 @@ from tacit.nets.session import newest, pooled, recency
 from tacit.nets.switch import arrivals
 from tacit.nets.transitions import design, follow, habits, precede, relative, since
 from tacit.plans import Plan, Stage
+from tacit.privacy.card import to_markdown
 from tacit.privacy.price import price
 from tacit.rows import Rows, dense, dense_tree
 from toys import close
@@ -442,3 +444,22 @@ def test_a_shared_prior_helps_who_is_new_and_privacy_keeps_part_of_it(newcomers)
     assert gain > 0.015
     assert found["seqmf-eb"] > found["on-device"] + 0.015
     assert found["seqmf"] > found["on-device"] + 0.4 * gain
+
+
+# ---- what it asks of a device ----
+
+
+@pytest.mark.parametrize(("name", "sends"), [("seqmf", True), ("on-device", False)])
+def test_the_card_says_what_a_device_needs(name, sends, tiny):
+    run = run_of(name, tiny)
+    run.cost = cost(run)
+    own = jax.tree.leaves(run.buckets[0].own)
+    assert run.cost["held_bytes"] > sum(leaf.nbytes // leaf.shape[0] for leaf in own)
+    assert run.cost["adapt_ms"] > 0
+    assert ("round_ms" in run.cost) == sends
+    if sends:
+        assert run.cost["message_bytes"] == run.bytes_up_per_device
+        assert run.cost["working_bytes"] > 4 * tiny.catalog.n_items
+    page = to_markdown(run.card)
+    assert "What it asks of a device" in page
+    assert ("one round, ms" in page) == sends

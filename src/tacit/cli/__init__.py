@@ -108,11 +108,21 @@ def run(
     }
     result = trial(chosen, log, protocol, seed=seed, **options)
     if resume or out:
+        _keep_cost(result)
         _keep_dossier(result, data, resume or out)
     if as_json:
         print_json(result.to_dict())
     else:
         print_trials([result])
+
+
+def _keep_cost(result: Any) -> None:
+    """What a round asks of a device, onto the card in the run's folder."""
+    from tacit.lab.cost import cost
+    from tacit.record import Folder
+
+    result.run.cost = cost(result.run)
+    result.run.write(Folder(result.run.folder))
 
 
 def _keep_dossier(result: Any, data: str, folder: Path | None) -> None:

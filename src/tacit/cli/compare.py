@@ -73,6 +73,8 @@ def _print(found: Any) -> None:
     print(f"{found.common.protocol}: among {found.common.candidates}; ± is half an interval\n{found.covers}")
     if len(found.names) > 1:
         print(found.marks)
+    for name, floor in found.floors.items():
+        print(f"{name}: {floor['says']}")
     for note in found.notes:
         print(f"note: {note}")
     for claim, names in _claims(found).items():

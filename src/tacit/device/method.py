@@ -27,6 +27,7 @@ class Method(eqx.Module):
 
     catalog: eqx.AbstractVar[Catalog]
 
+    reads: ClassVar[int | None] = None  # events a round reads, however long the history; None: all. Speed only
     learns: ClassVar[bool]  # whether it learns a person's own taste for items they never touched
     suggested: ClassVar[dict[str, Any]]  # a Stage that works, as data; a plan may say otherwise
 

@@ -4,13 +4,15 @@ from collections.abc import Callable
 
 from tacit.device.method import Method
 from tacit.errors import PlanError
-from tacit.lab import bpr, chart, gmf, itemknn, vae
+from tacit.lab import bpr, chart, gmf, itemknn, ncf, privrec, vae
 from tacit.lab.data import Population
 
 FITS: dict[str, Callable[[Method, Population], dict]] = {
     "bpr_mf": bpr.fit,
     "gmf": gmf.fit,
     "itemknn": itemknn.fit,
+    "ncf": ncf.fit,
+    "privrec": privrec.fit,
     "seqmf_eb": chart.fit,
     "vae": vae.fit,
 }

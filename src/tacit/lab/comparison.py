@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from tacit.lab.floor import floor_of
 from tacit.lab.protocol import Answers
 from tacit.lab.statistics import Comparison as Difference
 from tacit.lab.statistics import Interval, compare, correct, interval
@@ -137,6 +138,12 @@ class Comparison:
         most, metric, name = max(found)
         return f"over the seeds, a mean has a standard deviation of {most:.2g} at most ({metric} of {name})"
 
+    @cached_property
+    def floors(self) -> dict[str, dict[str, Any]]:
+        """For each plan that estimates counts, from how many people on they are more than noise."""
+        found = {name: floor_of(self.trials[name][0].run) for name in self.names}
+        return {name: one for name, one in found.items() if one is not None}
+
     @property
     def marks(self) -> str:
         """What the marks say."""
@@ -173,6 +180,7 @@ class Comparison:
             "setting": variant.setting,
             "digest": variant.plan.digest,
             "privacy": pooled.run.price.whole.to_dict(),
+            "floor": self.floors.get(variant.name),
             "metrics": {metric: score.to_dict() for metric, score in self.scores[variant.name].items()},
             "bytes_up_per_device": float(np.mean([trial.run.bytes_up_per_device for trial in trials])),
             "seconds": pooled.seconds,

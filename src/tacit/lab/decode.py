@@ -62,11 +62,11 @@ def _leaf(name: str, shape: tuple[int, ...], population: Population, history: np
 
 
 def views(mechanism: Mechanism, payload: Any, like: dict, population: Population, history: np.ndarray) -> list[dict]:
-    """A payload, leaf by leaf; `like` is what the stage trains."""
+    """A payload, leaf by leaf; `like` is what an update is shaped like."""
     sent = [np.asarray(leaf) for leaf in jax.tree.leaves(payload)]
     leaves = _leaves(like, population, history)
     kind = type(mechanism).__module__.rpartition(".")[2]
-    if kind == "response":
+    if kind in ("response", "pairs"):
         said = [np.unpackbits(part, count=leaf.size).reshape(leaf.shape) for leaf, part in zip(leaves, sent)]
         return [claims(leaf, part) for leaf, part in zip(leaves, said)]
     if kind in ("harmony", "qharmony"):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import tacit
+from tacit.lab.floor import floor_of
 from tacit.lab.outlook import HOPELESS, WEAK, look
 from tacit.lab.protocol import PROTOCOLS, Answers
 from tacit.lab.reach import reach
@@ -51,6 +52,7 @@ def dossier(
         "ledger": run.spent(),
         "outlook": [view.to_dict() for view in views],
         "signal_to_noise": {"weak": HOPELESS, "workable": WEAK},  # from where on the outlook says so
+        "floor": floor_of(run),
         "reach": reach(run.plan, len(run.population), tuple(view.numbers for view in views)),
         **_traffic(run, trial),
         "specimen": one_device(run) if specimen else None,

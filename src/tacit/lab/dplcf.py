@@ -1,9 +1,8 @@
-"""DPLCF in the lab: what flips do to counts, what the paper printed of it, and what repeated reports give away."""
+"""DPLCF in the lab: what flips do to counts, and what the paper printed of it."""
 
 import numpy as np
 
 from tacit.errors import PlanError
-from tacit.privacy.bits import told_sparsely
 
 
 def channel(p: float, q: float) -> np.ndarray:
@@ -31,22 +30,3 @@ def printed_inverse(q: float) -> np.ndarray:
     r = 1 - q
     rows = [[1 / r, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [-(q**2) / r, 0, -q, r]]
     return np.array(rows) / r
-
-
-def false_after(items: int, owned: int, q: float, reports: int) -> float:
-    """How many items that a person does not have are left after intersecting so many fresh asymmetric reports.
-
-    With p = 1 every report holds all true items, so what is left beside them shrinks by q each time.
-
-    >>> round(false_after(100, 20, 0.5, 3), 6)
-    10.0
-    """
-    return (items - owned) * q**reports
-
-
-def intersect(rng: np.random.Generator, owned: np.ndarray, items: int, q: float, reports: int) -> np.ndarray:
-    """The items that all of so many fresh asymmetric reports of one person name: the attack itself."""
-    left = np.arange(items)
-    for _ in range(reports):
-        left = np.intersect1d(left, told_sparsely(rng, np.sort(owned), items, (2**32, round(q * 2**32))))
-    return left

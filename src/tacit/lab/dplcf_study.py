@@ -12,7 +12,8 @@ from tacit.lab.cut import compact, owners, pick, take
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
 from tacit.lab.evaluate import ranks
-from tacit.lab.readings import Said, log_of, noise_floor, read, say, true_pairs
+from tacit.lab.floor import true_pairs
+from tacit.lab.readings import Said, log_of, read, say
 from tacit.lab.run import Run
 from tacit.lab.sessions import merge_repeats
 from tacit.lab.shelf import choose
@@ -151,10 +152,9 @@ def study(
             found.setdefault(row, []).append(_ranks(run, log.split, candidates, seed))
             if full and seed == seeds[0]:
                 everything[row] = [_ranks(run, log.split, Everything(), seed)]
-        if not made.floor:
-            made.floor = noise_floor(_heard(plan_of("DPLCF-SP", epsilon, log.neighbours), log, heard, seed))
     made.sampled, made.full = ({row: np.stack(one) for row, one in ranked.items()} for ranked in (found, everything))
-    made.typical = _typical(log.split.train)
+    mechanism = settle(plan_of("DPLCF-SP", epsilon, log.neighbours).stages[0], len(log.people))[0]
+    made.floor, made.typical = mechanism.floor(len(log.people)) or 0.0, _typical(log.split.train)
     return made
 
 

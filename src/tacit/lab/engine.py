@@ -40,6 +40,7 @@ class Job(eqx.Module):
     trains: tuple[str, ...] = eqx.field(static=True)
     weights: int = eqx.field(static=True)  # how many weights a report carries
     update: Schema | None = eqx.field(static=True, default=None)  # what an update looks like; None: what is trained
+    by_rows: bool = eqx.field(static=True, default=False)  # whether few reports are closed by the rows they name
 
 
 class State(NamedTuple):
@@ -75,32 +76,44 @@ def fold(job: Job, broadcast: Broadcast, homes: list[Home], owns: list, awake: l
 
 
 def _fold_bucket(job: Job, broadcast: Broadcast, start: tuple, own: Any, awake: Awake) -> tuple:
-    devices = start[0].zeroed.shape[0]
-
     def chunk(i: jax.Array, carry: tuple) -> tuple:
         home, total, rows = carry
-        slots = jnp.asarray(awake.slots)[i]
-        at = jnp.maximum(slots, 0)
-        mine, theirs = jax.tree.map(lambda leaf: leaf[at], (home, own))
-        moved, reports = jax.vmap(partial(step, job.method, job.mechanism, job.stage, broadcast))(mine, theirs)
-        reports = reports._replace(sent=reports.sent & (slots >= 0))
+        home, reports = _step_some(job, broadcast, home, own, jnp.asarray(awake.slots)[i])
         total = server.collect(job.mechanism, total, reports)
-        place = jnp.where(slots >= 0, slots, devices)  # out of range: dropped
-        home = jax.tree.map(lambda old, new: old.at[place].set(new, mode="drop"), home, moved)
         return home, total, rows + _rows_written(job, reports)
 
     return jax.lax.fori_loop(0, awake.chunks, chunk, start)
 
 
+def _step_some(job: Job, broadcast: Broadcast, home: Home, own: Any, slots: jax.Array) -> tuple[Home, Report]:
+    """Step the devices in some places of a bucket; their homes are put back, their reports stacked."""
+    at = jnp.maximum(slots, 0)
+    mine, theirs = jax.tree.map(lambda leaf: leaf[at], (home, own))
+    moved, reports = jax.vmap(partial(step, job.method, job.mechanism, job.stage, broadcast))(mine, theirs)
+    reports = reports._replace(sent=reports.sent & (slots >= 0))
+    place = jnp.where(slots >= 0, slots, home.zeroed.shape[0])  # out of range: dropped
+    return jax.tree.map(lambda old, new: old.at[place].set(new, mode="drop"), home, moved), reports
+
+
+def listen(
+    job: Job, broadcast: Broadcast, homes: list[Home], owns: list, awake: list[Awake]
+) -> tuple[list[Home], list[Report]]:
+    """Step the few awake devices of some buckets: the new homes, and the reports themselves, bucket by bucket."""
+    slots = [jnp.asarray(who.slots).reshape(-1) for who in awake]
+    made = [_step_some(job, broadcast, *bucket) for bucket in zip(homes, owns, slots)]
+    return [home for home, _ in made], [reports for _, reports in made]
+
+
 def _rows_written(job: Job, reports: Report) -> jax.Array:
-    """How many rows these reports show, where the plan lets positions be seen."""
-    count = jnp.zeros((), jnp.int32)
-    if job.mechanism.wire == "rows":
-        for leaf in jax.tree.leaves(reports.payload, is_leaf=is_rows):
-            value = leaf.value if is_rows(leaf) else leaf
-            used = (value != 0).any(axis=tuple(range(2, value.ndim))) if value.ndim > 2 else value != 0
-            count += jnp.where(reports.sent[:, None], used, False).sum(dtype=jnp.int32)
-    return count
+    """How many rows of a table these reports show, where the plan lets positions be seen; of several, the most."""
+    if job.mechanism.wire != "rows":
+        return jnp.zeros((), jnp.int32)
+    counts = [jnp.zeros(reports.sent.shape, jnp.int32)]
+    for leaf in jax.tree.leaves(reports.payload, is_leaf=is_rows):
+        value = leaf.value if is_rows(leaf) else leaf
+        used = (value != 0).any(axis=tuple(range(2, value.ndim))) if value.ndim > 2 else value != 0
+        counts.append(used.sum(axis=1, dtype=jnp.int32))
+    return jnp.where(reports.sent, jnp.stack(counts).max(axis=0), 0).sum(dtype=jnp.int32)
 
 
 def close(job: Job, key: jax.Array, round: jax.Array, params: dict, rule: Any, totals: list) -> tuple[dict, Any, Any]:
@@ -174,14 +187,20 @@ def _calls_lapack(job: Job, params: dict, bucket: Bucket) -> bool:
 
 
 def _scan(job: Job, key: jax.Array, rounds: jax.Array, live: jax.Array, awake: list, state: State, owns: list) -> Any:
-    def body(state: State, turn: Any) -> tuple[State, Tally]:
+    def by_rows(state: State, turn: Any) -> tuple[State, Tally]:
+        round, _, awake = turn  # a round that is not live wakes nobody, and so moves nothing
+        homes, reports = listen(job, server.open_round(round, state.params), state.homes, owns, awake)
+        params, rule, n = server.close_rows(job.rule, job.trains, state.params, reports, state.rule)
+        return State(params, rule, homes), Tally(n, jnp.stack([_rows_written(job, one) for one in reports]).sum())
+
+    def by_table(state: State, turn: Any) -> tuple[State, Tally]:
         round, alive, awake = turn
         homes, total, rows = fold(job, server.open_round(round, state.params), state.homes, owns, awake)
         params, rule, n = close(job, key, round, state.params, state.rule, [total])
         params, rule = jax.tree.map(lambda new, old: jnp.where(alive, new, old), (params, rule), state[:2])
         return State(params, rule, homes), Tally(n, rows)
 
-    return jax.lax.scan(body, state, (rounds, live, awake))
+    return jax.lax.scan(by_rows if job.by_rows else by_table, state, (rounds, live, awake))
 
 
 scan_rounds = jax.jit(_scan, donate_argnames=("state",))
@@ -212,12 +231,12 @@ def chunk_events() -> int:
     return CHUNK_EVENTS[_kind()]
 
 
-def chunk_size(expected: float, length: int, update_bytes: int, most: int = CHUNK) -> int:
-    """How many devices to step at a time: about as many as will be awake, within the limits."""
+def chunk_size(expected: float, length: int, update_bytes: int, most: int = CHUNK, exact: bool = False) -> int:
+    """How many devices to step at a time: about as many as will be awake, or exactly so many, within the limits."""
     room = max(1, min(most, chunk_events() // length, CHUNK_BYTES[_kind()] // max(1, update_bytes)))
     expected = max(1, math.ceil(expected))
     if expected <= room:
-        return min(room, power(expected))
+        return expected if exact else min(room, power(expected))
     return -(-expected // -(-expected // room))  # even chunks
 
 

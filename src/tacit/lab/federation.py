@@ -44,12 +44,13 @@ from tacit.privacy.budget import Budget, Entry
 from tacit.privacy.price import price
 from tacit.privacy.sampler import Pooled, build_sampler
 from tacit.rows import dense_tree
-from tacit.server.round import trained
+from tacit.server.round import by_rows, trained
 from tacit.server.rule import build_rule
 from tacit.wire import schema_of
 
 TINY = 64  # cohorts up to this size are scanned, many rounds in one program
 SCANNED = 256  # rounds in one scanned program
+COPIED = 0.02  # what a padded event costs that is copied and not read, against one that is
 _INIT, _HOMES, _NOISE = 0, 1, 2  # what a key of the run is for: no two purposes share one
 
 Executor = Literal["fast", "debug"]
@@ -108,8 +109,19 @@ class Federation:
         if earlier:
             homes, self.noise = (jax.random.fold_in(key, earlier) for key in (homes, self.noise))
         self.draws = self.seed + (earlier << 64)  # the seed of the cohorts
-        self.buckets = furnish(homes, population, grid, hands(), worth(_turns(self.plan, len(population))))
+        self.buckets = furnish(homes, population, grid, *self._layout())
         self.rule_state: Any = ()
+
+    def _layout(self) -> tuple[int, float]:
+        """How many hands buckets are cut for, and what one bucket less is worth.
+
+        Rounds of a few devices are played by one hand, and gather those few alone: padding costs such a round nothing.
+        """
+        devices = len(self.population)
+        if all(_tiny(stage, devices) for stage in self.plan.stages):
+            return 1, worth(0.0)
+        read = all(method.reads is None for method in self.methods)
+        return hands(), worth(_turns(self.plan, devices) * (1.0 if read else COPIED))
 
     def begin(self, number: int) -> "Rounds | None":
         """Everybody enters a stage; its rounds, or None where it has none."""
@@ -124,7 +136,7 @@ class Federation:
             return None
         if stage.rounds == 0:
             return None
-        weights, update = _shape_of_update(method, number, self.params, self.buckets[0])
+        weights, update = _shape_of_update(method, number, self.params, self.buckets[-1])
         if rule.moves_what_is_sent and set(update) != set(stage.trains):
             raise PlanError(
                 f"Plan stage {number + 1} trains {sorted(stage.trains)}, but its method's update has {sorted(update)}; "
@@ -133,7 +145,9 @@ class Federation:
         mechanism = self.price.stages[number].mechanism
         assert mechanism is not None
         sent = schema_of(jax.eval_shape(dense_tree, update), weights)
-        job = Job(method, mechanism, rule, number, stage.trains, weights, sent)
+        cohort = build_sampler(stage.cohort).size(len(self.population))
+        few = by_rows(mechanism, rule, update, cohort)
+        job = Job(method, mechanism, rule, number, stage.trains, weights, sent, few)
         return Rounds(self, job, stage)
 
     def _remember(self, number: int) -> None:
@@ -189,13 +203,19 @@ class Rounds:
         self.bytes_down = schema_of(federation.params, 0).bytes()
         share = self.sampler.size(devices) / devices
         self._chunks = [
-            chunk_size(share * b.ids.size, b.length, _update_bytes(job, federation.params, b), federation.chunk)
+            chunk_size(
+                share * b.ids.size,
+                min(b.length, job.method.reads or b.length),
+                _update_bytes(job, federation.params, b),
+                federation.chunk,
+                exact=share == 1,
+            )
             for b in buckets
         ]
         # Room for the chunks a bucket will need in all but very unlucky rounds: a shape that grows is compiled again.
         self._room = [_room(share * b.ids.size, b.ids.size, chunk) for b, chunk in zip(buckets, self._chunks)]
         fast = federation.executor == "fast"
-        self._scanned = fast and self.sampler.size(devices) <= TINY and stage.rounds > 1
+        self._scanned = fast and _tiny(stage, devices)
         self._crew = hire(job, federation.params, buckets) if fast and not self._scanned else None
 
     @property
@@ -247,12 +267,21 @@ class Rounds:
     def _schedule(self, first: int, ids: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, list[Awake]]:
         """A block of rounds as arrays, always SCANNED long: a shorter block ends in rounds that are not live."""
         live = np.arange(SCANNED) < len(ids)
-        ids = ids + [np.zeros(0, int)] * (SCANNED - len(ids))
-        for one in ids:
-            self._wake(one)  # let the rooms grow first, so that all rounds have one shape
-        turns = [self._wake(one) for one in ids]
-        awake = [Awake(*map(np.stack, zip(*bucket))) for bucket in zip(*turns)]
+        turn, who = np.repeat(np.arange(len(ids)), [one.size for one in ids]), np.concatenate(ids)
+        awake = []
+        for b in range(len(self._chunks)):
+            mine = self._bucket_of[who] == b
+            awake.append(self._turns_of(b, turn[mine], self._place_of[who[mine]]))
         return np.arange(first, first + SCANNED, dtype=np.int32), live, awake
+
+    def _turns_of(self, b: int, turn: np.ndarray, places: np.ndarray) -> Awake:
+        """Whom of a bucket each round of a block wakes; `turn` says the round, in order."""
+        chunk, counts = self._chunks[b], np.bincount(turn, minlength=SCANNED)
+        used = -(-counts // chunk)
+        self._room[b] = max(self._room[b], power(int(used.max())))
+        slots = np.full((SCANNED, self._room[b] * chunk), -1, np.int32)
+        slots[turn, np.arange(turn.size) - (np.cumsum(counts) - counts)[turn]] = places
+        return Awake(slots.reshape(SCANNED, -1, chunk), used.astype(np.int32))
 
 
 def _grown(new: jax.Array, old: Any) -> jax.Array:
@@ -267,6 +296,11 @@ def _kept(new: np.ndarray, old: np.ndarray, place: np.ndarray) -> np.ndarray:
         return new
     known = (place >= 0).reshape((-1,) + (1,) * (new.ndim - 1))
     return np.where(known, np.asarray(old)[np.maximum(place, 0)], new)
+
+
+def _tiny(stage: Stage, devices: int) -> bool:
+    """Whether the rounds of a stage are so small that many are scanned in one program."""
+    return stage.rounds > 1 and build_sampler(stage.cohort).size(devices) <= TINY
 
 
 def _room(expected: float, devices: int, chunk: int) -> int:

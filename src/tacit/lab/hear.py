@@ -1,5 +1,6 @@
 """Hear: everybody takes the one step of a round, and what was said is kept, packed, in the order of ids."""
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,11 +34,17 @@ class Reports(NamedTuple):
     width: int  # N
 
 
-def job_of(federation: Federation) -> Job:
+def line(what: str, share: float) -> None:
+    """One line that says what is being done, where somebody watches."""
+    if sys.stderr.isatty():
+        print(f"\r{what:<8} {100 * share:3.0f} %", end="\n" if share == 1 else "", file=sys.stderr, flush=True)
+
+
+def job_of(federation: Federation, rounds: int = 1) -> Job:
     """What the devices do, if tiles can do the rest."""
     stage, mechanism = federation.plan.stages[0], federation.price.stages[0].mechanism
     rule = build_rule(stage.server)
-    fits = isinstance(mechanism, Pairs) and isinstance(rule, Similarity) and stage.rounds == 1
+    fits = isinstance(mechanism, Pairs) and isinstance(rule, Similarity) and stage.rounds == rounds
     if not fits or len(federation.plan.stages) > 1 or stage.cohort["sampler"] != "all":
         raise PlanError(
             f"Tiles learn plans of one round of everybody with mechanism 'pairs' and rule 'similarity', got "
@@ -53,24 +60,24 @@ def move_in_all(federation: Federation, job: Job) -> None:
     federation.buckets = [move_in(job.method, 0, federation.population, bucket) for bucket in federation.buckets]
 
 
-def collect(federation: Federation, job: Job, tell: Tell = lambda *_: None) -> Reports:
-    """Everybody takes the step of the one round: what was said. The homes are kept as they are after it."""
+def collect(federation: Federation, job: Job, tell: Tell = lambda *_: None, number: int = 0) -> Reports:
+    """Everybody takes the step of the round of this number: what was said. The homes are kept as they are after it."""
     buckets, width = federation.buckets, federation.population.catalog.n_items
     packed = np.zeros((len(federation.population), -(-width // 8)), np.uint8)
     work = [(b, at) for b, bucket in enumerate(buckets) for at in _chunks(bucket, width)]
     done = iter(range(1, len(work) + 1))
 
-    def say(one: tuple[int, slice]) -> tuple[int, Home]:
+    def part(one: tuple[int, slice]) -> tuple[int, Home]:
         bucket, at = buckets[one[0]], one[1]
         size = min(_chunk(width), bucket.ids.size)
         mine = jax.tree.map(lambda leaf: _padded(leaf[at], size), (bucket.home, bucket.own))
-        home, said = _say(job, federation.params, *mine)
+        home, told = say(job, federation.params, *mine, number)
         ids = bucket.ids[at]
-        packed[ids] = np.asarray(said)[: ids.size]
+        packed[ids] = np.asarray(told)[: ids.size]
         tell("devices", next(done) / len(work))
         return one[0], jax.tree.map(lambda leaf: np.asarray(leaf)[: ids.size], home)
 
-    homes = side_by_side(say, work)
+    homes = side_by_side(part, work)
     for b, bucket in enumerate(buckets):
         mine = [home for at, home in homes if at == b]
         buckets[b] = bucket._replace(home=jax.tree.map(lambda *parts: jnp.asarray(np.concatenate(parts)), *mine))
@@ -90,8 +97,9 @@ def _padded(leaf: jax.Array, size: int) -> jax.Array:
 
 
 @jax.jit
-def _say(job: Job, params: dict, homes: Home, owns: Any) -> tuple[Home, jax.Array]:
-    one = partial(step, job.method, job.mechanism, job.stage, open_round(0, params))
+def say(job: Job, params: dict, homes: Home, owns: Any, number: Any = 0) -> tuple[Home, jax.Array]:
+    """Some devices take the step: their homes after it, and what they said, packed."""
+    one = partial(step, job.method, job.mechanism, job.stage, open_round(number, params))
     homes, reports = jax.vmap(one)(homes, owns)
     return homes, reports.payload["items"]
 

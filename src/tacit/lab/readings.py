@@ -59,13 +59,4 @@ def log_of(said: Said) -> Population:
 
 def noise_floor(said: Said) -> float:
     """Standard deviation of the count of an item that nobody has: √(M·q(1 − q))/(p − q)."""
-    people = said.reports.packed.shape[0]
-    return said.job.mechanism.spread(1, people).noise * people
-
-
-def true_pairs(people: Population) -> np.ndarray:
-    """How many people really have both of every two items, int32[N, N]."""
-    n = people.catalog.n_items
-    had = np.zeros((len(people), n), np.uint8)
-    had[np.repeat(np.arange(len(people)), people.lengths), people.items] = 1
-    return tiles.said_of_pairs(Reports(np.packbits(had, axis=1), n))
+    return said.job.mechanism.floor(said.reports.packed.shape[0]) or 0.0

@@ -20,6 +20,7 @@ from tacit.privacy.price import Price
 from tacit.record import Folder, plain, write_json, write_text
 
 if TYPE_CHECKING:
+    from tacit.lab.leakage import Leak
     from tacit.lab.protocol import Answers
     from tacit.lab.split import Split
 
@@ -50,6 +51,8 @@ class Run:
     metrics: dict[str, float] = field(default_factory=dict)
     split: "Split | None" = None  # what was held out, where a protocol did
     answers: "Answers | None" = None
+    cost: dict[str, float] | None = None  # what a round asks of a device, where `tacit.lab.cost.cost` measured it
+    leakage: "list[Leak]" = field(default_factory=list)  # what attacks on its messages found, where they were tried
 
     def recommend(
         self,
@@ -163,6 +166,8 @@ class Run:
             "bytes_up_per_device": self.bytes_up_per_device,
             "bytes_down_per_device": self.bytes_down_per_device,
             "metrics": self.metrics,
+            **({"device_cost": self.cost} if self.cost else {}),
+            **({"leakage": [one.to_dict() for one in self.leakage]} if self.leakage else {}),
         }
         return card(self.price, facts)
 

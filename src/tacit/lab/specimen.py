@@ -14,9 +14,10 @@ from tacit.lab.engine import Job, chunk_size, fold, seats, wake, wire_schema
 from tacit.lab.run import Run
 from tacit.plans import Stage
 from tacit.privacy.sampler import build_sampler
-from tacit.server.round import open_round, trained
+from tacit.rows import dense_tree
+from tacit.server.round import open_round
 from tacit.server.rule import build_rule
-from tacit.wire import Report, pack, unpack
+from tacit.wire import Report, pack, schema_of, unpack
 
 SHOWN = 24  # bytes of the message written out
 
@@ -52,8 +53,9 @@ def _turn(run: Run, number: int) -> _Turn:
     if number != run.stage:  # what a later stage made of the histories is not what this one needs
         buckets = [b._replace(own=prepare(method, run.population, b.ids, b.length)) for b in buckets]
     first = jax.tree.map(lambda leaf: leaf[0], (buckets[0].home.local[str(number)], buckets[0].own))
-    weight = jax.eval_shape(method.local, jax.random.key(0), run.params, *first)[2]
-    job = Job(method, mechanism, build_rule(stage.server), number, stage.trains, weight.shape[0])
+    _, update, weight = jax.eval_shape(method.local, jax.random.key(0), run.params, *first)
+    sent = schema_of(jax.eval_shape(dense_tree, update), weight.shape[0])
+    job = Job(method, mechanism, build_rule(stage.server), number, stage.trains, weight.shape[0], sent)
     return _Turn(job, stage, stage.rounds - 1, [b._replace(home=_rewound(b.home, number)) for b in buckets])
 
 
@@ -71,7 +73,7 @@ def _sent(run: Run, turn: _Turn) -> dict[str, Any]:
     _, report = _step(turn.job, open_round(turn.round, run.params), home, own)
     schema = wire_schema(turn.job, run.params)
     data = pack(schema, report)
-    heard, like = unpack(schema, data), trained(run.params, turn.job.trains)
+    heard, like = unpack(schema, data), _like(turn.job)
     history = _items(run, device)
     return {
         "kind": "report",
@@ -88,6 +90,12 @@ def _sent(run: Run, turn: _Turn) -> dict[str, Any]:
         "released": _released(run, turn, history),
         **_history(run, device),
     }
+
+
+def _like(job: Job) -> dict:
+    """What an update is shaped like; a rule may make something else of it."""
+    assert job.update is not None
+    return job.update.like()
 
 
 @jax.jit
@@ -132,7 +140,7 @@ def _released(run: Run, turn: _Turn, history: np.ndarray) -> dict[str, Any] | No
     asked = build_sampler(turn.stage.cohort).draw(seed, turn.job.stage, turn.round, devices)
     total, n = _total(run, turn, asked)
     sums, _ = mechanism.estimate(jax.random.key(seed), total, n, {})
-    like = trained(run.params, turn.job.trains)
+    like = _like(turn.job)
     first = jax.tree.map(lambda leaf: leaf[0], sums)  # the sum for the first weight
     return {"reports": int(n), "views": tables(first, like, run.population, history)}
 

@@ -17,17 +17,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.device.method import Method
-from tacit.lab.data.datasets import as_population
-from tacit.lab.engine import wire_schema
+from tacit.lab.engine import Job, wire_schema
 from tacit.lab.federation import Federation
-from tacit.lab.hear import GRID, Reports, Tell, collect, job_of, move_in_all, side_by_side
+from tacit.lab.hear import GRID, Reports, Tell, collect, job_of, line, move_in_all, say, side_by_side
 from tacit.lab.outlook import warn
 from tacit.lab.run import Run
 from tacit.lab.shelf import choose
-from tacit.nets.gram import TILE, by_bytes, by_words, columns, place, triangle
+from tacit.nets.gram import TILE, by_words, columns, place, triangle
 from tacit.plans import Plan
-from tacit.privacy.bits import COIN, debiased, debiased_pairs
-from tacit.privacy.pairs import MOST, Cooccurrence
+from tacit.privacy.bits import COIN
+from tacit.privacy.counts import Cooccurrence, debiased, debiased_pairs, gram
+from tacit.privacy.pairs import MOST
 from tacit.privacy.price import price
 from tacit.server.similarity import Crowd, Similarity
 from tacit.wire import schema_of
@@ -53,18 +53,45 @@ def learn(
         log: everybody's histories, as `simulate` takes them.
         settings: changes to the plan.
         seed: the same seed gives the same reports as in `simulate`.
-        tiled: never hold the counts of all pairs at once; decided by the number of items if not said.
-        tell: called with what is being done and which share of it is.
+        tiled: never hold the counts of all pairs at once; decided by the number of items if not said. What fits is
+            one program on a GPU.
+        tell: called with what is being done and which share of it is; prints it where somebody watches, if not given.
     """
-    began, tell = time.perf_counter(), tell or (lambda *_: None)
+    from tacit.lab.data.datasets import as_population  # reads tables; the rest of this file needs none
+
+    began, tell = time.perf_counter(), tell or line
     federation = Federation(choose(plan, settings), as_population(log), seed=seed, grid=GRID)
     job = job_of(federation)
     warn(federation.plan, federation.price, federation.methods)
     move_in_all(federation, job)
-    reports = collect(federation, job, tell)
-    k = federation.params["neighbours"].shape[1]
-    table = similar(reports, job.rule, job.mechanism, k, tiled=tiled, tell=tell)
+    width, k = federation.params["neighbours"].shape
+    tiled = width > MOST if tiled is None else tiled
+    if jax.default_backend() != "cpu" and not tiled:
+        table = at_once(federation, job)
+    else:
+        table = similar(collect(federation, job, tell), job.rule, job.mechanism, k, tiled=tiled, tell=tell)
     return run_of(federation, federation.plan, federation.methods[0], table, time.perf_counter() - began)
+
+
+def at_once(federation: Federation, job: Job) -> dict[str, jax.Array]:
+    """Everybody's step and the server's whole round as one program: the way of a GPU that holds it all."""
+    mine = [(bucket.home, bucket.own) for bucket in federation.buckets]
+    homes, table = _round(job, federation.params, mine)
+    federation.buckets = [bucket._replace(home=home) for bucket, home in zip(federation.buckets, homes)]
+    return table
+
+
+@jax.jit
+def _round(job: Job, params: dict, mine: list) -> tuple[list, dict[str, jax.Array]]:
+    told = [say(job, params, *one) for one in mine]
+    said = jnp.concatenate([part for _, part in told])
+    zero = job.mechanism.zero({"items": jnp.zeros(params["neighbours"].shape[0])}, 1)
+    heard = jnp.asarray(said.shape[0])
+    total = job.mechanism.add(zero, {"items": said}, jnp.ones((said.shape[0], 1)), jnp.ones(said.shape[0], bool))
+    estimate = job.mechanism.estimate(
+        jax.random.key(0), total, heard, {}
+    )  # the key is for noise added here: there is none
+    return [home for home, _ in told], job.rule.finish(params, estimate, heard, ())[0]
 
 
 def similar(
@@ -122,7 +149,7 @@ def said_of_pairs(reports: Reports, tell: Tell = lambda *_: None) -> np.ndarray:
     if jax.default_backend() != "cpu":
         some = max(1, _MULTIPLIED // reports.width)
         starts = range(0, reports.packed.shape[0], some)
-        parts = (by_bytes(jnp.asarray(reports.packed[start : start + some]), reports.width) for start in starts)
+        parts = (_products(jnp.asarray(reports.packed[start : start + some]), reports.width) for start in starts)
         return np.asarray(sum(parts, jnp.zeros((), jnp.int32)))
     words = columns(jnp.asarray(reports.packed), reports.width)
     left, right = triangle(words.shape[0])
@@ -136,6 +163,11 @@ def said_of_pairs(reports: Reports, tell: Tell = lambda *_: None) -> np.ndarray:
 
     side_by_side(count, range(0, left.size, _TILES))
     return table[: reports.width, : reports.width]
+
+
+@partial(jax.jit, static_argnums=1)
+def _products(packed: jax.Array, width: int) -> jax.Array:
+    return gram(jnp.unpackbits(packed, axis=1, count=width))
 
 
 def _in_one(table: np.ndarray) -> Iterator[tuple[int, Any]]:

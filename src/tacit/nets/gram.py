@@ -1,7 +1,7 @@
 """Gram: of how many rows are both of two columns ones? Exact counts from packed bits, in tiles, nothing rounded.
 
-Two ways. A CPU counts the ones of words of 32 rows, and multiplies nothing; a GPU multiplies bytes. benchmarks/dplcf.py
-races them against products of floats.
+The way of a CPU: it counts the ones of words of 32 rows, and multiplies nothing. benchmarks/dplcf.py races it against
+products.
 """
 
 from functools import partial
@@ -12,7 +12,6 @@ import numpy as np
 
 TILE = 128  # columns of a tile: its counts stay in a core's first cache
 _WORD = 32
-_WHOLE = 64  # byte products are fast in whole blocks of so many
 
 
 @partial(jax.jit, static_argnames="width")
@@ -42,15 +41,6 @@ def by_words(words: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
         return jax.lax.fori_loop(0, words.shape[1], word, jnp.zeros((TILE, TILE), jnp.int32))
 
     return jax.lax.map(tile, (left, right))
-
-
-@partial(jax.jit, static_argnames="width")
-def by_bytes(packed: jax.Array, width: int) -> jax.Array:
-    """Counts of all pairs of columns of some rows, int32[width, width], by products of bytes summed in 32 bits."""
-    bits = jnp.unpackbits(packed, axis=1, count=width).astype(jnp.int8)
-    bits = jnp.pad(bits, ((0, -packed.shape[0] % _WHOLE), (0, -width % _WHOLE)))
-    both = jax.lax.dot_general(bits, bits, (((0,), (0,)), ((), ())), preferred_element_type=jnp.int32)
-    return both[:width, :width]
 
 
 def triangle(tiles: int) -> tuple[np.ndarray, np.ndarray]:

@@ -92,6 +92,10 @@ def to_markdown(card: Mapping[str, Any]) -> str:
         lines += _table({name.replace("_", " "): _number(value) for name, value in stage["noise"].items()})
         lines += ["", "Claims:", "", *(f"- {_claim(one)}" for one in stage["claims"])]
         lines += ["", "Seen beside the noise:", "", *(f"- {word}" for word in stage["visible"] or ["nothing"])]
+    if card.get("leakage"):
+        lines += ["", "## What attacks found", "", *_leakage(card["leakage"])]
+    if card.get("device_cost"):
+        lines += ["", "## What it asks of a device", "", *_table(_asked(card["device_cost"]))]
     if "ledger" in card:
         lines += ["", "## Spent so far, over all runs", "", *_ledger(card["ledger"])]
     lines += ["", "## Not covered", "", *(f"- {word}" for word in card["not_covered"]), ""]
@@ -105,6 +109,31 @@ def _table(rows: Mapping[str, str]) -> list[str]:
 def _ledger(ledger: Mapping[str, Any]) -> list[str]:
     rows = [f"| {name} | {_number(ledger[name]['median'])} | {_number(ledger[name]['worst'])} |" for name in _SPENT]
     return ["| | median device | worst device |", "|---|---|---|", *rows]
+
+
+def _leakage(found: list[Mapping[str, Any]]) -> list[str]:
+    """Measured, and no bound: a better attack may find more."""
+    head = ["Guessed histories against true ones. A measurement, not a bound: a better attack may find more.", ""]
+    rows = [
+        f"| {one['attack']} | {one['rounds'] or '–'} | {one['precision']:.3f} | {one['recall']:.3f} | {one['f1']:.3f} |"
+        for one in found
+    ]
+    return [*head, "| attack | messages | precision | recall | F1 |", "|---|---|---|---|---|", *rows]
+
+
+_COSTS = {
+    "round_ms": "one round, ms on the machine of the run",
+    "adapt_ms": "adapting at home, ms",
+    "held_bytes": "kept between rounds, bytes",
+    "working_bytes": "needed in a round beside that, bytes",
+    "message_bytes": "sent in a round, bytes",
+    "broadcast_bytes": "received in a round, bytes",
+}
+
+
+def _asked(cost: Mapping[str, float]) -> dict[str, str]:
+    """Of the device with the longest history."""
+    return {words: _number(cost[name]) for name, words in _COSTS.items() if name in cost}
 
 
 _SPENT = ("epsilon", "messages", "bytes")

@@ -32,6 +32,9 @@ class Gaussian(Summed):
     multiplier an accountant sees is noise/2; where neighbours differ by one device's presence (Poisson cohorts), it is
     noise. Give `epsilon` for the run and the noise is found, or give `noise` and the ε is told.
 
+    Some algorithms add the noise to the parameters, after the server's step α. `after_step` says that α: the sum then
+    gets noise/α, the step turns it into noise, and noise/α is what the accountant is told.
+
     Guarantee:
         `central`: (ε, δ) for everything released, all rounds together, unit user; the server sees every clipped report
         and must be trusted. Cohorts drawn by chance make it stronger, as long as nobody learns who was drawn. `local`:
@@ -46,6 +49,7 @@ class Gaussian(Summed):
     place: Literal["central", "local"] = setting("central")
     clip: float = setting(1.0, above=0.0)
     noise: float | None = setting(None, at_least=0.0)
+    after_step: float | None = setting(None, above=0.0)
     epsilon: float | None = epsilon_setting()
     delta: float | None = delta_setting()
     cohort: float | None = eqx.field(static=True, default=None)  # the planned size, once settled
@@ -59,6 +63,10 @@ class Gaussian(Summed):
     def __check_init__(self):
         if self.noise is None and self.epsilon is None:
             raise PlanError("privacy of gaussian must give epsilon (for the run) or noise, got neither.")
+        if self.after_step is not None and self.place == "local":
+            raise PlanError(
+                f"privacy.after_step = {self.after_step:g} is for noise at the server, got place = 'local'; leave it out."
+            )
 
     def settle(self, exposure: Exposure) -> "Gaussian":
         """Find δ and the noise, and check that the promise is kept."""
@@ -94,11 +102,16 @@ class Gaussian(Summed):
             )
 
     @property
-    def deviation(self) -> float:
-        """σ: the standard deviation of the noise on each number."""
+    def multiplier(self) -> float:
+        """The noise on the sum, in units of the clip bound."""
         if self.noise is None:
             raise PlanError("privacy.epsilon is not turned into noise yet; settle the mechanism for a population.")
-        return self.noise * self.clip
+        return self.noise / (1.0 if self.after_step is None else self.after_step)
+
+    @property
+    def deviation(self) -> float:
+        """σ: the standard deviation of the noise on each number."""
+        return self.multiplier * self.clip
 
     def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
         """x·min(1, S/‖x‖₂), dense, with noise where the place is local."""
@@ -126,11 +139,9 @@ class Gaussian(Summed):
     def spent(self, exposure: Exposure) -> tuple[tuple[Event, int], ...]:
         """What one device goes through in the run."""
         exposure = exposure.at_most(self.messages)
-        if self.noise is None:
-            raise PlanError("privacy.epsilon is not turned into noise yet; settle the mechanism for a population.")
         if self.place == "local":
-            return ((GaussianEvent(self.noise), exposure.messages),)
-        return (exposure.gaussian(self.noise),)
+            return ((GaussianEvent(self.multiplier), exposure.messages),)
+        return (exposure.gaussian(self.multiplier),)
 
     def event(self, exposure: Exposure) -> tuple[Event, int]:
         """One message; or, where chance chose the cohorts, all rounds together."""

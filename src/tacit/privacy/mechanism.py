@@ -25,6 +25,7 @@ _FURNITURE = {
     *(
         "bits",
         "closed",
+        "counts",
         "frame",
         "paper_tables",
         "papers",
@@ -61,6 +62,7 @@ class Mechanism(eqx.Module):
     wire: eqx.AbstractVar[Wire]  # "rows": positions may be seen
     unit: ClassVar[Unit] = "user"  # what the claim protects
     shows_weight: ClassVar[bool] = False  # whether a report carries the device's own weight; if not, it counts once
+    as_sent: ClassVar[bool] = False  # whether the estimate is the sum of what was sent: rows nobody sent are zero in it
     suggested: ClassVar[tuple[dict[str, Any], ...]] = ({},)  # settings worth a try; the tests try each
 
     @abstractmethod
@@ -107,6 +109,14 @@ class Mechanism(eqx.Module):
     @abstractmethod
     def spread(self, numbers: int, reports: float) -> Spread:
         """Signal and noise of the mean of so many reports of updates of so many numbers."""
+
+    def floor(self, reports: float) -> float | None:
+        """People: what the count of a position that nobody has comes to by noise alone, one standard deviation.
+
+        None where no counts are estimated, or where they have no noise of their own.
+        """
+        del reports
+        return None
 
     @property
     def always_releases(self) -> bool:

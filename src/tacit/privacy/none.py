@@ -22,6 +22,7 @@ class NoMechanism(Summed):
     messages: int | None = messages_setting()
     wire: Wire = wire_setting()
     shows_weight: ClassVar[bool] = True
+    as_sent: ClassVar[bool] = True
     suggested: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"wire": "rows"})
 
     def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:

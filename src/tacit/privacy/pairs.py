@@ -2,8 +2,7 @@
 
 import itertools
 import math
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 import jax
@@ -11,20 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.errors import PlanError
-from tacit.privacy.bits import (
-    COIN,
-    Bits,
-    Form,
-    Thresholds,
-    bounded,
-    coins,
-    debiased,
-    debiased_pairs,
-    gram,
-    noise_of,
-    thresholds_of,
-)
+from tacit.privacy.bits import COIN, Bits, Form, Thresholds, bounded, coins, thresholds_of
 from tacit.privacy.claim import Claim
+from tacit.privacy.counts import Cooccurrence, debiased, gram
 from tacit.privacy.events import Event
 from tacit.privacy.sampler import Exposure
 from tacit.rows import dense_tree
@@ -204,6 +192,10 @@ class Pairs(Bits):
             return "lies are counted as truths"
         return "" if self.cap is None else f"of a person with more than {self.cap} items, a sample is counted"
 
+    def floor(self, reports: float) -> float | None:
+        """As `response`; lies counted as truths are off by far more, and who tells the truth makes no noise."""
+        return super().floor(reports) if self.debias and self.odds[1] else None
+
     # ---- claims ----
 
     def event(self, exposure: Exposure) -> tuple[Event, int]:
@@ -245,27 +237,3 @@ def _sampled(key: jax.Array, update: dict, cap: int) -> dict:
     ones = jnp.zeros_like(ones).at[kept].set(ones[kept])
     parts = jnp.split(ones, np.cumsum([leaf.size for leaf in leaves])[:-1])
     return jax.tree.unflatten(tree, [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves)])
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=["said", "heard"], meta_fields=["thresholds"])
-@dataclass(frozen=True)
-class Cooccurrence:
-    """How many people have both of every two positions, as estimated from how many said so; computed row by row."""
-
-    said: jax.Array  # int32[D, D]; the diagonal counts each position
-    heard: jax.Array  # int32[]
-    thresholds: Thresholds
-
-    def counts(self) -> jax.Array:
-        """n̂_i: how many have a position, float32[D]."""
-        return debiased(jnp.diagonal(self.said), self.heard, self.thresholds)
-
-    def rows(self, at: jax.Array) -> jax.Array:
-        """n̂_ij of some positions i with all j, float32[b, D]; meaningless where i = j."""
-        counts = jnp.diagonal(self.said)
-        return debiased_pairs(self.said[at], counts[at], counts, self.heard, self.thresholds)
-
-    @property
-    def noise(self) -> tuple[float, float]:
-        """Variance of one answer's estimate, of who has nothing and of who has the item: q(1 − q)/(p − q)², p(1 − p)/…"""
-        return noise_of(*(threshold / COIN for threshold in self.thresholds))

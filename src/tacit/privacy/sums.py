@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from tacit.privacy.mechanism import Mechanism
-from tacit.rows import is_rows
+from tacit.rows import Rows, coalesce, is_rows
 
 
 class Summed(Mechanism):
@@ -44,10 +44,45 @@ class Summed(Mechanism):
         return total
 
 
+Heard = tuple[Any, jax.Array, jax.Array]  # payloads [c, ...], weights [c, k], sent [c]
+
+
+def sum_rows(stacks: list[Heard]) -> tuple[Any, jax.Array]:
+    """The total of a few row-sparse payloads, as Rows whose values are [rows, k, ...], and Σ weight.
+
+    It stands for the same numbers as `Summed.add` to zeros, added up in the same order, but takes no pass over a table.
+    """
+    counted = [jnp.where(sent[:, None], weights, 0.0) for _, weights, sent in stacks]  # each [c, k]
+
+    def one(*parts: Rows) -> Rows:
+        weighed = [_weigh(part, many, sent) for part, many, (_, _, sent) in zip(parts, counted, stacks)]
+        index, value = (jnp.concatenate(leaves) for leaves in zip(*weighed))
+        alone = len(parts) == 1 and parts[0].index.shape[0] == 1  # one device's rows are sorted and distinct already
+        return Rows(index, value, parts[0].rows) if alone else coalesce(index, value, parts[0].rows)
+
+    sums = jax.tree.map(one, *(payloads for payloads, _, _ in stacks), is_leaf=is_rows)
+    return sums, jnp.stack([many.sum(0) for many in counted]).sum(0)
+
+
+def _weigh(part: Rows, counted: jax.Array, sent: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Positions [c·n] and values [c·n, k, ...] of a stack of rows; who sent nothing points nowhere."""
+    counted = _counted(part.value.dtype, counted, sent)
+    index = jnp.where(sent[:, None], part.index, part.rows)
+    scale = counted.reshape((counted.shape[0], 1, counted.shape[1]) + (1,) * (part.value.ndim - 2))
+    value = part.value[:, :, None] * scale
+    return index.reshape(-1), value.reshape((-1, *value.shape[2:]))
+
+
+def _counted(dtype: Any, counted: jax.Array, sent: jax.Array) -> jax.Array:
+    """The weights of a leaf: whole numbers are counted, not weighted."""
+    if not jnp.issubdtype(dtype, jnp.integer):
+        return counted
+    return jnp.broadcast_to(sent[:, None], counted.shape).astype(dtype)
+
+
 def _add_leaf(total: jax.Array, part: Any, counted: jax.Array, sent: jax.Array) -> jax.Array:
     """One leaf of one chunk: total[k, ...] += Σ_c counted[c, k]·part[c, ...]."""
-    if jnp.issubdtype(total.dtype, jnp.integer):
-        counted = jnp.broadcast_to(sent[:, None], counted.shape).astype(total.dtype)
+    counted = _counted(total.dtype, counted, sent)
     if not is_rows(part):
         return total + jnp.einsum("ck,c...->k...", counted, part)
     # One flat table for all weights: a slice for each would be copied out and back for every chunk.

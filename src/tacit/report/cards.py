@@ -78,7 +78,22 @@ def _terms(one: Dossier) -> list[tuple[str, Any]]:
             ("Can it work?", _outlook(one)),
         ],
     }[kind(one)]
-    return [*terms, ("In one line", tag("code", whole["says"]))]
+    return [*terms, ("What attacks found", _leakage(card)), ("In one line", tag("code", whole["says"]))]
+
+
+def _leakage(card: dict[str, Any]) -> Any:
+    """How much of a history each attack got right, measured; nothing where none was tried."""
+    found = card.get("leakage")
+    if not found:
+        return None
+    heads = ("attack", "messages", "precision", "recall", "F1")
+    cells = [tag("th", head, scope="col", cls="number" if head != "attack" else None) for head in heads]
+    rows = []
+    for one in found:
+        texts = (str(one["rounds"] or "–"), *(f"{one[name]:.3f}" for name in ("precision", "recall", "f1")))
+        rows.append(tag("tr", tag("th", one["attack"], scope="row"), *(tag("td", text, cls="number") for text in texts)))
+    table = tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *rows))
+    return join(tag("div", table, cls="scroll"), tag("p", "Measured, and no bound: a better attack may find more."))
 
 
 def _ledger(ledger: dict[str, Any]) -> str:

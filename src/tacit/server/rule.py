@@ -32,6 +32,11 @@ class Rule(eqx.Module):
     name: ClassVar[str]
     moves_what_is_sent: ClassVar[bool] = True  # whether updates have the leaves that are trained
 
+    @property
+    def moves_rows(self) -> bool:
+        """Whether each row moves by its own estimate alone, and not at all where that is zero."""
+        return False
+
     @abstractmethod
     def init(self, params: dict) -> Any:
         """The rule's own state before the first round."""
@@ -50,21 +55,26 @@ def _scaled(estimate: Estimate, scale: str) -> dict:
 
 
 class MeanStep(Rule):
-    """params + rate · mean(update): REPTILE's step; with rate 1 and updates as differences, federated averaging."""
+    """params + rate · mean(update): REPTILE's step; with rate 1 and updates as differences, federated averaging.
+
+    With `momentum` β the mean is replaced by what is left of all means so far, Σ β^age · mean.
+    """
 
     name: ClassVar[str] = "mean_step"
     rate: float = setting(1.0, above=0.0)
     scale: Literal["mean", "sum"] = setting("mean")
+    momentum: float | None = setting(None, above=0.0, at_most=0.999)
 
     def init(self, params: dict) -> Any:
-        """No state."""
-        del params
-        return ()
+        """No state; with momentum, what is left of earlier rounds."""
+        return () if self.momentum is None else jax.tree.map(jnp.zeros_like, params)
 
     def finish(self, params: dict, estimate: Estimate, n: jax.Array, state: Any) -> tuple[dict, Any]:
-        """θ ← θ + α · mean(Δ)."""
+        """θ ← θ + α · mean(Δ), or with momentum m ← β·m + mean(Δ), θ ← θ + α · m."""
         del n
         delta = _scaled(estimate, self.scale)
+        if self.momentum is not None:
+            delta = state = jax.tree.map(lambda m, d: self.momentum * m + d, state, delta)
         return jax.tree.map(lambda p, d: p + self.rate * d, params, delta), state
 
 
@@ -113,6 +123,11 @@ class Optimiser(Rule):
     rate: float = setting(above=0.0)
     decay: float = setting(0.0, at_least=0.0)
     scale: Literal["mean", "sum"] = setting("mean")
+
+    @property
+    def moves_rows(self) -> bool:
+        """Without moments and without decay."""
+        return self.optimiser == "sgd" and self.decay == 0
 
     def _optax(self) -> optax.GradientTransformation:
         return _OPTIMISERS[self.optimiser](self.rate)

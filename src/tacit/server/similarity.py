@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from tacit.errors import PlanError
-from tacit.privacy.pairs import Cooccurrence
+from tacit.privacy.counts import Cooccurrence
 from tacit.server.rule import RULES, Estimate, Rule
 from tacit.settings import setting
 

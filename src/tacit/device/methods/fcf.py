@@ -16,21 +16,24 @@ from tacit.settings import setting
 class FederatedCollaborativeFiltering(Method):
     """Solve the user vector at home, send the gradient of the item table.
 
-    Two weightings of a person's counts d_ui:
+    Three weightings of a person's counts d_ui:
 
     - `all`: every item has weight 1, an item used d times 1 + alpha·d; the target is 1 where d > 0, else 0. The
       update is dense.
     - `own`: only the items used have weight, d^gamma / Σ d^gamma, all with target 1. The update is row-sparse; the
       objective forgets what people did not use, and long training flattens it.
+    - `split`: the vector is solved from the items used alone, each with weight 1, and the gradient taken over all items,
+      each with weight 1, twice. The two do not belong together; papers were compared with it, nothing else.
 
     Paper: Ammad-ud-din et al., "Federated collaborative filtering for privacy-preserving personalized recommendation
-    system" (2019); weighting `own` is Eq. 9 of Saiapin et al. (2024) without its sequence term.
+    system" (2019); weighting `own` is Eq. 9 of Saiapin et al. (2024) without its sequence term, and `split` is what
+    Anelli et al. (2021) ran.
     """
 
     catalog: Catalog
     dim: int = setting(16, at_least=1)
     penalty: float = setting(1.0, above=0.0)  # λ of the user vector; the item table's is the server's decay
-    weights: Literal["all", "own"] = setting("all")
+    weights: Literal["all", "own", "split"] = setting("all")
     alpha: float = setting(1.0, at_least=0.0)
     gamma: float = setting(1.0, at_least=0.0)
     spread: float = setting(0.1, above=0.0)  # standard deviation of the first item table
@@ -51,6 +54,8 @@ class FederatedCollaborativeFiltering(Method):
         d = own.value
         if self.weights == "all":
             return own.with_value(jnp.where(d > 0, 1 + self.alpha * d, 0.0))
+        if self.weights == "split":
+            return own.with_value(jnp.minimum(d, 1.0))
         # c_ui = d_ui^γ / Σ_j d_uj^γ, and 0^γ := 0
         power = jnp.where(d > 0, d**self.gamma, 0.0)
         return own.with_value(power / jnp.maximum(power.sum(), 1e-30))
@@ -72,7 +77,7 @@ class FederatedCollaborativeFiltering(Method):
         Q, c = params["items"], own.value
         Q_u = gather(Q, own.index)
         penalty = self.penalty * jnp.eye(self.dim)
-        if self.weights == "own":
+        if self.weights != "all":
             return {"vector": ridge(Q_u, c, dot(c, Q_u), penalty)}
         # QᵀC Q = QᵀQ + Q_uᵀ(C_u − I)Q_u: what the unused items add is the same for everybody.
         return {"vector": ridge(Q_u, jnp.where(c > 0, c - 1, 0.0), dot(c, Q_u), penalty + dot(Q.T, Q))}
@@ -84,7 +89,7 @@ class FederatedCollaborativeFiltering(Method):
         if self.weights == "own":
             return own.with_value(jnp.outer(used, p))
         w = dot(Q, p).at[own.index].set(used, mode="drop")
-        return jnp.outer(w, p)
+        return jnp.outer(w, p) * (2.0 if self.weights == "split" else 1.0)
 
     def score(self, params: dict, local: dict, own: Rows, recent: jax.Array, candidates: jax.Array) -> jax.Array:
         """q_i·p_u."""

@@ -1,0 +1,117 @@
+"""Puts the numbers of the results into docs/seqmf.md: every number of its tables comes from a file in results.
+
+tacit reproduce seqmf --out benchmarks/results/reproduce-seqmf.json
+python benchmarks/seqmf_cold.py
+python benchmarks/seqmf_page.py
+"""
+
+import json
+import re
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parent.parent / "docs" / "seqmf.md"
+CONTROL = "control: on-device only"
+
+
+def read(name: str) -> dict:
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+
+
+def _span(values: list[float]) -> str:
+    return f"{values[0]:.3f} ± {(values[2] - values[1]) / 2:.3f}"
+
+
+# ---- people who are new ----
+
+
+def depth() -> str:
+    """HR@5 by how much a person has done, one table for each world."""
+    found, parts = read("seqmf-cold")["depth"], []
+    for world in dict.fromkeys(label.partition(":")[0] for label in found):
+        columns = {label.partition(": ")[2]: rows for label, rows in found.items() if label.startswith(f"{world}:")}
+        names = list(next(iter(columns.values())))
+        lines = [[name, *(_span(rows[name]["HR@5"]) for rows in columns.values())] for name in names]
+        parts.append(f"**{world}** (synthetic)\n\n{table(['HR@5', *(_after(at) for at in columns)], lines)}\n")
+    return "\n".join(parts)
+
+
+def _after(at: str) -> str:
+    unit, count = at.split()
+    return f"{count} {unit.removesuffix('s') if count == '1' else unit}"
+
+
+def kept() -> str:
+    """The share of the gain in a first session that is left when reports are private."""
+    found = read("seqmf-cold")["kept"]
+    epsilons = list(next(iter(found.values()))["share kept"])
+    lines = []
+    for label, one in found.items():
+        world, people = label.split()
+        shares = [f"{100 * one['share kept'][epsilon]:.0f} %".replace("-", "−") for epsilon in epsilons]
+        lines.append([world, f"{int(people):,}", f"{one['gain']:+.3f}", *shares])
+    return table(["world", "people", "gain in HR@5 without noise", *(f"kept at ε = {e}" for e in epsilons)], lines)
+
+
+def recipes() -> str:
+    """Every recipe tried, in a first session."""
+    ((where, found),) = read("seqmf-cold")["recipes"].items()
+    ordered = sorted(found.items(), key=lambda pair: -pair[1]["HR@5"][0])
+    return f"{table([f'recipe ({where})', 'HR@5'], [[name, _span(one['HR@5'])] for name, one in ordered])}\n"
+
+
+def italy() -> str:
+    """Types of places in six Italian cities."""
+    found = read("seqmf-cold")["italy"]["types of places"]
+    columns = {name: rows for name, rows in found.items() if isinstance(rows, dict)}
+    names = list(next(iter(columns.values())))
+    lines = [[name, *(_span(rows[name]["HR@5"]) for rows in columns.values())] for name in names]
+    heads = [name if name == "newest fifth" else f"new, after {_after(name)}" for name in columns]
+    return f"{found['people']:,} people, {found['types']} types of places.\n\n{table(['HR@5', *heads], lines)}\n"
+
+
+# ---- the paper ----
+
+
+def tables() -> str:
+    """HR at 1, 3 and 5 of every row, the paper's in brackets, and what the notes say."""
+    parts = []
+    for one in read("reproduce-seqmf")["parts"]:
+        if one["name"] in ("table1", "table2"):
+            columns = ("HR@1", "HR@3", "HR@5")
+            lines = [[row, *(texts[column] for column in columns)] for row, texts in one["texts"].items()]
+            notes = "\n".join(f"- {note}" for note in one["notes"])
+            parts.append(f"**{one['title']}** ({one['data']})\n\n{table(['', *columns], lines)}\n\n{notes}\n")
+    return "\n".join(parts)
+
+
+def figures() -> str:
+    """What the notes of Figures 3 to 6 say, and where each curve ends."""
+    parts = []
+    for one in read("reproduce-seqmf")["parts"]:
+        if re.fullmatch(r"figure[3-6]", one["name"]) and "right" in one["title"]:
+            lines = [[name, f"{points[-1][1]:+.3f}"] for name, points in one["series"].items()]
+            notes = "\n".join(f"- {note}" for note in one["notes"])
+            title = f"**{one['title']}** ({one['data']}), after the last cycle"
+            parts.append(f"{title}\n\n{table(['', one['y']], lines)}\n\n{notes}\n")
+    return "\n".join(parts)
+
+
+PARTS = {"depth": depth, "kept": kept, "recipes": recipes, "italy": italy, "tables": tables, "figures": figures}
+
+
+def main() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for name, make in PARTS.items():
+        mark = f"<!-- {name} -->\n"
+        before, _, after = text.split(mark)
+        text = mark.join([before, make().rstrip("\n") + "\n", after])
+    PAGE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

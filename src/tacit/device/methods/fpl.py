@@ -1,0 +1,177 @@
+"""FPL: pairwise learning in which a device says itself how many of its own items it lets be seen. Rows leave the device."""
+
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tacit.catalog import Catalog
+from tacit.device.history import History
+from tacit.device.method import Method, masked
+from tacit.errors import PlanError, unknown
+from tacit.nets.pairwise import Penalties, Slopes, draw_pair, slopes
+from tacit.rows import Rows, coalesce
+from tacit.settings import setting
+
+
+class Had(NamedTuple):
+    """What a person has, and how much of it they let be seen."""
+
+    items: jax.Array  # int32[L], increasing, padded with the number of items
+    count: jax.Array  # int32[]
+    pi: jax.Array  # float32[], the person's own π
+
+
+class Triple(NamedTuple):
+    """What one triple wants to change: the item had first, then the rival; padding where it stays at home."""
+
+    index: jax.Array  # int32[2]
+    items: jax.Array  # float32[2, d]
+    bias: jax.Array  # float32[2]
+
+
+class PairwiseLearning(Method):
+    """x_ui = b_i + p_u·q_i; for `triples` pairs of an item i had and one j not had, ascend ln σ(x_ui − x_uj).
+
+    p_u stays at home and moves at once. The move of the rival j is always sent; that of the item had only with
+    probability `pi`, triple by triple, or, with `pi_memo`, by one coin for each item that is thrown once and kept. The
+    server adds up what it gets. `own_pi` names a field of the person that holds their own π instead; below 0 they learn
+    at home and send nothing.
+
+    π is withholding, not noise: one message tells the person's vector and the hidden item exactly, whatever π is.
+
+    Penalties that are not given are rate/20, rate/20 and rate/200, as in the paper; a bias has none. `order` says
+    whether the moves of items are taken before the person's own step or after it.
+
+    Paper: Anelli, Deldjoo, Di Noia, Ferrara and Narducci, "How to put users in control of their data in federated top-N
+    recommendation with learning to rank" (SAC 2021).
+    """
+
+    catalog: Catalog
+    dim: int = setting(20, at_least=1)
+    rate: float = setting(0.05, above=0.0)  # α of the step at home; the server has its own
+    triples: int = setting(1, at_least=1)  # T
+    pi: float = setting(0.5, at_least=0.0, at_most=1.0)
+    own_pi: str | None = setting(None)
+    pi_memo: bool = setting(False)
+    penalty_person: float | None = setting(None, at_least=0.0)
+    penalty_had: float | None = setting(None, at_least=0.0)
+    penalty_rival: float | None = setting(None, at_least=0.0)
+    penalty_bias: float = setting(0.0, at_least=0.0)
+    order: Literal["together", "person_first"] = setting("together")
+    spread: float = setting(0.1, above=0.0)  # standard deviation of every first value
+    steps: int = setting(300, at_least=1)  # at home, for somebody who took no part
+    reads: ClassVar[int | None] = 16  # two events, and those passed on the way to them
+    learns: ClassVar[bool] = True
+    suggested: ClassVar[dict[str, Any]] = {
+        "trains": ["items", "bias"],
+        "rounds": 1000,
+        "privacy": {"mechanism": "none", "wire": "rows"},
+        "server": {"rule": "mean_step", "rate": 0.05, "scale": "sum"},
+    }
+
+    @property
+    def penalties(self) -> Penalties:
+        """λ of each part, found from the rate where not given."""
+        given = (self.penalty_person, self.penalty_had, self.penalty_rival)
+        person, had, rival = (self.rate / d if one is None else one for one, d in zip(given, (20, 20, 200)))
+        return Penalties(person, had, rival, self.penalty_bias)
+
+    def init(self, key: jax.Array) -> dict[str, jax.Array]:
+        """Q and b from a small normal."""
+        n = self.catalog.n_items
+        drawn = self.spread * jax.random.normal(key, (n, self.dim + 1))
+        return {"items": drawn[:, 1:], "bias": drawn[:, 0]}
+
+    def prepare(self, history: History) -> Had:
+        """The distinct items, in order, and the person's own choice."""
+        own = coalesce(history.items, jnp.ones_like(history.items), self.catalog.n_items)
+        return Had(own.index, (own.value > 0).sum(dtype=jnp.int32), self._choice(history))
+
+    def _choice(self, history: History) -> jax.Array:
+        if self.own_pi is None:
+            return jnp.asarray(self.pi, jnp.float32)
+        fields, at = self.catalog.person_fields, 0
+        for field in fields:
+            if field.name == self.own_pi:
+                return history.person[at].astype(jnp.float32)
+            at += field.width
+        raise PlanError(unknown("hyper.own_pi", self.own_pi, [field.name for field in fields], "field of a person"))
+
+    def enter(self, key: jax.Array, own: Had) -> dict:
+        """p_u from a small normal, nothing learned yet; with `pi_memo` also the root of the kept coins."""
+        del own
+        start, coins = jax.random.split(key)
+        local = {"person": self.spread * jax.random.normal(start, (self.dim,)), "learned": jnp.zeros((), jnp.int32)}
+        return {**local, "coins": jax.random.key_data(coins)} if self.pi_memo else local
+
+    def local(self, key: jax.Array, params: dict, local: dict, own: Had) -> tuple[dict, dict, jax.Array]:
+        """T triples: p_u moves after each, Q and b stay as they were broadcast."""
+
+        def one(p: jax.Array, key: jax.Array) -> tuple[jax.Array, Triple]:
+            return self._triple(key, params, p, own, local.get("coins"))
+
+        if self.triples == 1:
+            p, made = one(local["person"], key)
+        else:
+            p, made = jax.lax.scan(one, local["person"], jax.random.split(key, self.triples))
+        learned = local["learned"] + self._possible(own)
+        return {**local, "person": p, "learned": learned}, self._tables(made), jnp.ones(1)
+
+    def _triple(self, key: jax.Array, params: dict, p: jax.Array, own: Had, coins: Any) -> tuple[jax.Array, Triple]:
+        """One pair: the person's step, and what is sent of the items'."""
+        i, j, coin = draw_pair(key, own.items, own.count, self.catalog.n_items)
+        possible = self._possible(own)
+        made = self._slopes(params, p, i, j)
+        p_next = jnp.where(possible, p + self.rate * made.person, p)
+        if self.order == "person_first":  # g of before, p of after
+            moved = made.g * (p_next - p)
+            made = made._replace(had=made.had + moved, rival=made.rival - moved)
+        coin = coin if coins is None else _kept_coin(coins, i)
+        seen = jnp.stack([coin < own.pi, own.pi >= 0]) & possible
+        index = jnp.where(seen, jnp.stack([i, j]), self.catalog.n_items)
+        items = jnp.where(seen[:, None], jnp.stack([made.had, made.rival]), 0.0)
+        bias = jnp.where(seen, jnp.stack([made.bias_had, made.bias_rival]), 0.0)
+        return p_next, Triple(index, items, bias)
+
+    def _slopes(self, params: dict, p: jax.Array, i: jax.Array, j: jax.Array) -> Slopes:
+        Q, b = params["items"], params["bias"]
+        return slopes(p, Q[i], Q[j], b[i], b[j], self.penalties)
+
+    def _possible(self, own: Had) -> jax.Array:
+        """Who has nothing, or everything, has no pair."""
+        return (own.count > 0) & (own.count < self.catalog.n_items)
+
+    def _tables(self, made: Triple) -> dict[str, Rows]:
+        """All triples as rows of the two tables; what an item gets from several adds up."""
+        n = self.catalog.n_items
+        if self.triples == 1:  # two different rows, or padding: sorting them takes no sort
+            order = jnp.where(made.index[0] > made.index[1], jnp.array([1, 0]), jnp.array([0, 1]))
+            index = made.index[order]
+            return {"items": Rows(index, made.items[order], n), "bias": Rows(index, made.bias[order], n)}
+        index = made.index.reshape(-1)
+        return {
+            "items": coalesce(index, made.items.reshape(-1, self.dim), n),
+            "bias": coalesce(index, made.bias.reshape(-1), n),
+        }
+
+    def adapt(self, key: jax.Array, params: dict, local: dict, own: Had) -> dict:
+        """Who took part keeps p_u; somebody new finds it by `steps` triples with Q and b frozen."""
+        new = (local["learned"] == 0) & self._possible(own)
+
+        def step(number: jax.Array, p: jax.Array) -> jax.Array:
+            i, j, _ = draw_pair(jax.random.fold_in(key, number), own.items, own.count, self.catalog.n_items)
+            return p + self.rate * self._slopes(params, p, i, j).person
+
+        # A loop of no steps costs nothing, so asking people who took part does not pay for newcomers.
+        return {**local, "person": jax.lax.fori_loop(0, jnp.where(new, self.steps, 0), step, local["person"])}
+
+    def score(self, params: dict, local: dict, own: Had, recent: jax.Array, candidates: jax.Array) -> jax.Array:
+        """b_i + p_u·q_i."""
+        del own, recent
+        return masked(params["items"][candidates] @ local["person"] + params["bias"][candidates], candidates)
+
+
+def _kept_coin(coins: jax.Array, item: jax.Array) -> jax.Array:
+    """The same number for the same item, for good."""
+    return jax.random.uniform(jax.random.fold_in(jax.random.wrap_key_data(coins), item))

@@ -1,0 +1,100 @@
+"""NCF: factors and a small network as the odds of a liking (NeuMF). Items are fitted in the lab from pooled data."""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from tacit.catalog import Catalog
+from tacit.device.history import History
+from tacit.device.method import AtHome, masked
+from tacit.nets.mf import gather
+from tacit.nets.two_tower import cross_entropy, log_odds, new_head
+from tacit.rows import Rows, coalesce, lookup
+from tacit.settings import setting
+
+_RIVALS = 128  # items not had, drawn in each step at home; as many whatever the history
+_CALM = 1e-3  # Adam's ε at home: where a slope vanishes, its rounding must not decide the step
+
+
+class NeuralFactors(AtHome):
+    """score_ui = hᵀ(p_u ∘ q_i) + layers of [p'_u, q'_i]: generalised factors and a network side by side.
+
+    The lab fits everything but people from everybody's data; a person, trained on or new, finds p_u and p'_u at home by
+    `steps` steps on the same objective. Only liked items count: those rated above `above`, or all without ratings.
+
+    Paper: He, Liao, Zhang, Nie, Hu and Chua, "Neural collaborative filtering" (WWW 2017).
+    """
+
+    catalog: Catalog
+    dim: int = setting(16, at_least=1)  # of each of the two vectors
+    hidden: tuple = setting((32, 16))
+    rate: float = setting(0.005, above=0.0)  # of Adam, in the lab
+    penalty: float = setting(1e-4, at_least=0.0)
+    epochs: int = setting(10, at_least=1)
+    batch: int = setting(1024, at_least=1)
+    negatives: int = setting(4, at_least=1)  # for every item liked
+    steps: int = setting(50, at_least=1)  # at home
+    pace: float = setting(0.1, above=0.0)  # of Adam, at home
+    above: float = setting(3.0)  # a rating above this is liked
+    learns: ClassVar[bool] = True
+    suggested: ClassVar[dict[str, Any]] = {"trains": ["items", "mixture", "head"], "cohort": {"sampler": "pooled"}}
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes of the network's layers."""
+        return (2 * self.dim, *self.hidden, 1)
+
+    def init(self, key: jax.Array) -> dict[str, jax.Array]:
+        """Small random vectors, factors mixed evenly, a random network."""
+        table, head = jax.random.split(key)
+        items = 0.1 * jax.random.normal(table, (self.catalog.n_items, 2 * self.dim))
+        return {"items": items, "mixture": jnp.ones(self.dim), "head": new_head(head, self.sizes)}
+
+    def prepare(self, history: History) -> Rows:
+        """The distinct liked items, each with weight 1."""
+        exists = history.items >= 0
+        rated = jnp.max(jnp.where(exists, history.labels, 0.0)) > 1
+        liked = exists & (history.labels > jnp.where(rated, self.above, 0.0))
+        own = coalesce(jnp.where(liked, history.items, -1), liked.astype(jnp.float32), self.catalog.n_items)
+        return own.with_value(jnp.minimum(own.value, 1.0))
+
+    def enter(self, key: jax.Array, own: Rows) -> dict:
+        """A person of no taste, until the first adaptation."""
+        del key, own
+        return {"person": jnp.zeros(2 * self.dim)}
+
+    def adapt(self, key: jax.Array, params: dict, local: dict, own: Rows) -> dict:
+        """p_u and p'_u by Adam, with fresh items not had in each step."""
+        del local
+        q = gather(params["items"], own.index)
+        adam = optax.adam(self.pace, eps=_CALM)
+
+        def loss(p: jax.Array, rivals: jax.Array) -> jax.Array:
+            # the cross-entropies of items had and of items not had, and λ|p|²
+            had = cross_entropy(self.odds(params, p, q), jnp.ones(q.shape[0]), own.value)
+            odds = self.odds(params, p, params["items"][rivals])
+            not_had = cross_entropy(odds, jnp.zeros(_RIVALS), 1.0 - lookup(own, rivals))
+            return had + self.negatives * not_had + self.penalty * p @ p
+
+        def step(state: tuple, key: jax.Array) -> tuple:
+            p, moments = state
+            rivals = jax.random.randint(key, (_RIVALS,), 0, self.catalog.n_items)
+            move, moments = adam.update(jax.grad(loss)(p, rivals), moments)
+            return (p + move, moments), None
+
+        start = jnp.zeros(2 * self.dim)
+        (p, _), _ = jax.lax.scan(step, (start, adam.init(start)), jax.random.split(key, self.steps))
+        return {"person": p}
+
+    def odds(self, params: dict, p: jax.Array, q: jax.Array) -> jax.Array:
+        """Σ h (p ∘ q) + layers of [p', q'], for one person and items [n, 2d]."""
+        d = self.dim
+        factors = q[:, :d] @ (params["mixture"] * p[:d])
+        return factors + log_odds(params["head"], self.sizes, p[None, d:], q[:, d:])
+
+    def score(self, params: dict, local: dict, own: Rows, recent: jax.Array, candidates: jax.Array) -> jax.Array:
+        """The log-odds that a candidate is liked."""
+        del own, recent
+        return masked(self.odds(params, local["person"], params["items"][candidates]), candidates)

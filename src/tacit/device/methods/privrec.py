@@ -1,0 +1,259 @@
+"""PrivRec: a small neural network, meta-learned so that a few steps at home make it a person's own. Differences leave."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from tacit.catalog import Catalog, Field
+from tacit.device.history import History
+from tacit.device.method import Method, masked
+from tacit.errors import PlanError, unknown
+from tacit.nets.descent import Batch, Pace, descend, shuffled, through_one_step
+from tacit.nets.fields import chosen, embed, item_columns, person_columns, table_rows
+from tacit.nets.mf import gather
+from tacit.nets.two_tower import cross_entropy, dense, log_odds, new_head, tower
+from tacit.rows import Rows, coalesce, lookup
+from tacit.settings import setting
+
+_BY_ITEM = frozenset({"items", "bias", "popularity"})  # leaves with a row for each item: a device holds the rows it uses
+_LEAVES = ("items", "item_values", "person_values", "item_tower", "person_tower", "head", "bias")
+
+
+class Samples(NamedTuple):
+    """What a device learns from in a round: its events, and items drawn from those it never met."""
+
+    index: jax.Array  # int32[n], the items that occur, ascending, each once; padding is the number of items
+    columns: list[jax.Array]  # float32[n, width] for each item field
+    place: jax.Array  # int32[m], where each sample's item stands in `index`
+    liked: jax.Array  # float32[m], y
+    real: jax.Array  # bool[m]
+    event: jax.Array  # int32[m], the event each sample belongs to
+
+
+class PrivRec(Method):
+    """Two towers and layers on both, started from what was broadcast, trained at home for a few epochs; Δ = θ − θ₀.
+
+    The server moves θ₀ by the mean of Δ (REPTILE). The person's own fields and the items' fields are looked at, no
+    user id. An event is liked where its rating is above `above` (all are, in a history without ratings); for each liked
+    item, `negatives` items never met are drawn once a round. `adapt` is the same loop at home.
+
+    - `meta = "maml"`: the update is the negative gradient through one step, from the older half of the events to the
+      newer; second derivatives included.
+    - `sends` and `adapts` name the leaves that a round and an adaptation move; none named, all.
+    - `bias` adds a number for each item to its log-odds.
+    - `popular` adds the logarithm of the `counts` that an earlier stage learned, so that a device need not.
+
+    Only the rows of items that occur are held and trained; in the message the table is dense.
+
+    Paper: Wang, Yin, Chen, Yu, Zhou and Zhang, "Fast-adapting and privacy-preserving federated recommender system"
+    (2021).
+    """
+
+    catalog: Catalog
+    dim: int = setting(32, at_least=1)  # of every embedding and of both towers
+    hidden: tuple = setting((32, 16, 8, 8))  # sizes of the layers on both towers
+    kinds: tuple = setting(("categorical", "multi", "numeric"))  # of fields that are looked at; "words" may join
+    epochs: int = setting(10, at_least=1)  # E₂
+    rate: float = setting(0.05, above=0.0)  # α₁
+    item_rate: float | None = setting(None, above=0.0)  # α₁ of what has a row for each item; as rate, if not said
+    batch: int = setting(32, at_least=0)  # samples a step; 0: all of them
+    negatives: int = setting(4, at_least=0)  # for each liked item
+    above: float = setting(3.0)  # a rating above this is liked
+    dislikes: bool = setting(True)  # whether what is met and not liked is learned from, as a no
+    most: int = setting(200, at_least=0)  # of the newest events are learned from; 0: all
+    spread: float = setting(0.1, at_least=0.0)  # standard deviation of the first embeddings
+    bias: bool = setting(False)
+    popular: float = setting(0.0, at_least=0.0)  # how much ln(1 + counts/smooth) of an earlier stage adds to log-odds
+    smooth: float = setting(10.0, above=0.0)
+    meta: Literal["reptile", "maml"] = setting("reptile")
+    sends: tuple = setting(())
+    adapts: tuple = setting(())
+    passes: int = setting(5, at_least=1)  # over pooled data, where the lab fits
+    pace: float = setting(0.002, above=0.0)  # of Adam, in the lab
+    learns: ClassVar[bool] = True
+    suggested: ClassVar[dict[str, Any]] = {
+        "trains": ["items", "item_values", "person_values", "item_tower", "person_tower", "head"],
+        "rounds": 80,
+        "server": {"rule": "mean_step", "rate": 1.0},
+        "cohort": {"sampler": "fixed", "count": 20},
+    }
+
+    def __check_init__(self):
+        for name, known in (("sends", self.leaves), ("adapts", self.leaves), ("kinds", _KINDS)):
+            for value in getattr(self, name):
+                if value not in known:
+                    raise PlanError(unknown(f"hyper.{name} of privrec", value, known, "name"))
+        if not all(isinstance(size, int) and size > 0 for size in self.hidden):
+            raise PlanError(f"hyper.hidden of privrec must be sizes of layers, at least 1 each, got {self.hidden!r}.")
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """The names of the parameter leaves."""
+        return _LEAVES if self.bias else _LEAVES[:-1]
+
+    @property
+    def item_fields(self) -> tuple[Field, ...]:
+        """The item fields that are looked at."""
+        return chosen(self.catalog.item_fields, self.kinds)
+
+    @property
+    def person_fields(self) -> tuple[Field, ...]:
+        """The person fields that are looked at."""
+        return chosen(self.catalog.person_fields, self.kinds)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes of the head's layers, from both towers to the log-odds."""
+        return (2 * self.dim, *self.hidden, 1)
+
+    @property
+    def _pace(self) -> Pace:
+        return Pace(self.rate, _BY_ITEM, self.item_rate)
+
+    def init(self, key: jax.Array) -> dict[str, jax.Array]:
+        """θ₀: small random embeddings, random layers."""
+        d, n = self.dim, self.catalog.n_items
+        keys = jax.random.split(key, 6)
+        rows = (n, table_rows(self.item_fields), table_rows(self.person_fields))
+        tables = [self.spread * jax.random.normal(k, (count, d)) for k, count in zip(keys, rows)]
+        params = dict(zip(_LEAVES, tables))
+        params["item_tower"] = dense(keys[3], (1 + len(self.item_fields)) * d, d)
+        params["person_tower"] = dense(keys[4], max(1, len(self.person_fields)) * d, d)
+        params["head"] = new_head(keys[5], self.sizes)
+        params = {**params, "bias": jnp.zeros(n)} if self.bias else params
+        return {**params, "counts": jnp.zeros(n, jnp.int32)} if self.popular else params
+
+    def prepare(self, history: History) -> dict:
+        """The newest events, which of them are liked, everything ever met, and the person's own fields."""
+        exists = history.items >= 0
+        rated = jnp.max(jnp.where(exists, history.labels, 0.0)) > 1  # without ratings, every label is 1
+        liked = exists & (history.labels > jnp.where(rated, self.above, 0.0))
+        had = coalesce(history.items, exists.astype(jnp.float32), self.catalog.n_items)
+        length = history.items.shape[0]
+        most = min(self.most or length, length)
+        newest = jnp.maximum(exists.sum() - most, 0) + jnp.arange(most)
+        return {"items": history.items[newest], "liked": liked[newest], "had": had, "person": history.person}
+
+    def enter(self, key: jax.Array, own: dict) -> dict:
+        """Nothing: what adaptation makes is made anew, so that a home stays small."""
+        del key, own
+        return {}
+
+    def local(self, key: jax.Array, params: dict, local: dict, own: dict) -> tuple[dict, dict, jax.Array]:
+        """Δ = θ − θ₀ after E₂ epochs of mini-batch descent."""
+        draw, order = jax.random.split(key)
+        mine = self._samples(draw, own)
+        start = self._held(params, mine.index)
+        moving = {name: start[name] for name in self.sends or self.leaves}
+        if self.meta == "maml":
+            update = jax.tree.map(jnp.negative, self._through(start, moving, mine, own))
+        else:
+            update = jax.tree.map(jnp.subtract, self._descend(order, start, moving, mine, own), moving)
+        return local, self._as_rows(update, mine.index), jnp.ones(1)
+
+    def adapt(self, key: jax.Array, params: dict, local: dict, own: dict) -> dict:
+        """The same loop; what it moved is the person's own, with the rows of the items that occurred."""
+        del local
+        draw, order = jax.random.split(key)
+        mine = self._samples(draw, own)
+        start = self._held(params, mine.index)
+        moving = {name: start[name] for name in self.adapts or self.leaves}
+        return {"index": mine.index, **self._descend(order, start, moving, mine, own)}
+
+    def score(self, params: dict, local: dict, own: dict, recent: jax.Array, candidates: jax.Array) -> jax.Array:
+        """The log-odds that a candidate is liked."""
+        del recent
+        at = jnp.maximum(candidates, 0)
+        theta = {**self._held(params, at), **self._found(params, local, at)}
+        return masked(self._odds(theta, self._about(at), own["person"]), candidates)
+
+    def odds(self, params: dict, person: jax.Array, items: jax.Array) -> jax.Array:
+        """The log-odds of some items for a person with these fields, before any adaptation."""
+        return self._odds(self._held(params, items), self._about(items), person)
+
+    def _about(self, items: jax.Array) -> list[jax.Array]:
+        """What the catalog says about some items, field by field."""
+        return [gather(column, items) for column in item_columns(self.catalog, self.item_fields)]
+
+    def _samples(self, key: jax.Array, own: dict) -> Samples:
+        """Every event, and after each liked one its negatives."""
+        n, length = self.catalog.n_items, own["items"].shape[0]
+        rivals = (n * jax.random.uniform(key, (length, self.negatives))).astype(jnp.int32)
+        unseen = own["liked"][:, None] & (lookup(own["had"], rivals) == 0)
+        items = jnp.concatenate([own["items"][:, None], rivals], axis=1).ravel()
+        met = own["items"] >= 0 if self.dislikes else own["liked"]
+        real = jnp.concatenate([met[:, None], unseen], axis=1).ravel()
+        liked = jnp.concatenate([own["liked"][:, None], jnp.zeros_like(unseen)], axis=1).ravel()
+        index = coalesce(jnp.where(real, items, n), jnp.zeros(items.shape), n).index
+        place = jnp.minimum(jnp.searchsorted(index, items), index.shape[0] - 1)
+        event = jnp.repeat(jnp.arange(length), 1 + self.negatives)
+        return Samples(index, self._about(index), place, liked.astype(jnp.float32), real, event)
+
+    def _held(self, params: dict, index: jax.Array) -> dict:
+        """The parameters a device holds: of what has a row for each item, some rows."""
+        held = {name: gather(params[name], index) if name in _BY_ITEM else params[name] for name in self.leaves}
+        if self.popular:
+            counts = jnp.maximum(gather(params["counts"], index), 0)
+            held["popularity"] = self.popular * jnp.log1p(counts / self.smooth)
+        return held
+
+    def _found(self, params: dict, local: Mapping[str, jax.Array], at: jax.Array) -> dict:
+        """What adaptation moved, for these items."""
+        moved = {name: local[name] for name in self.leaves if name in local}
+        for name in _BY_ITEM & set(moved):
+            place = jnp.minimum(jnp.searchsorted(local["index"], at), local["index"].shape[0] - 1)
+            mine = (local["index"][place] == at).reshape((-1,) + (1,) * (moved[name].ndim - 1))
+            moved[name] = jnp.where(mine, moved[name][place], params[name][at])
+        return moved
+
+    def _odds(self, theta: dict, columns: list[jax.Array], person: jax.Array) -> jax.Array:
+        """ln(ŷ/(1 − ŷ)) of some items, whose rows stand in θ and whose fields are `columns`."""
+        about = [embed(self.item_fields, columns, theta["item_values"])] if columns else []
+        v = tower(theta["item_tower"], jnp.concatenate([theta["items"], *about], axis=1))
+        fields = person_columns(self.catalog.person_fields, self.person_fields, person)
+        u = tower(theta["person_tower"], embed(self.person_fields, fields, theta["person_values"]))
+        odds = log_odds(theta["head"], self.sizes, u, v)
+        return odds + sum(theta[name] for name in ("bias", "popularity") if name in theta)
+
+    def _loss(self, start: dict, mine: Samples, own: dict) -> Any:
+        """L(θ, batch): the cross-entropy of some samples, where θ are the leaves that move."""
+
+        def loss(moving: dict, data: tuple[jax.Array, jax.Array]) -> jax.Array:
+            rows, real = data
+            place = mine.place[rows]
+            still = {name: x[place] if name in _BY_ITEM else x for name, x in start.items() if name not in moving}
+            odds = self._odds({**still, **moving}, [column[place] for column in mine.columns], own["person"])
+            return cross_entropy(odds, mine.liked[rows], real)
+
+        return loss
+
+    @eqx.filter_jit  # so that a device alone compiles its loop once
+    def _descend(self, key: jax.Array, start: dict, moving: dict, mine: Samples, own: dict) -> dict:
+        """θ ← θ − α₁ ∇L, batch after batch, E₂ times over all samples."""
+        loss, m = self._loss(start, mine, own), mine.real.shape[0]
+
+        def epoch(theta: dict, key: jax.Array) -> tuple[dict, None]:
+            rows = shuffled(key, mine.real, self.batch or m)
+            real = mine.real.at[rows].get(mode="fill", fill_value=False).astype(jnp.float32)
+            rows = jnp.minimum(rows, m - 1)
+            return descend(loss, theta, Batch(mine.place[rows], (rows, real)), self._pace), None
+
+        return jax.lax.scan(epoch, moving, jax.random.split(key, self.epochs))[0]
+
+    @eqx.filter_jit
+    def _through(self, start: dict, moving: dict, mine: Samples, own: dict) -> dict:
+        """∇L_query(θ − α₁∇L_support(θ)): the older half of the events supports, the newer is asked."""
+        half = (own["items"] >= 0).sum() // 2
+        older, rows = mine.event < half, jnp.arange(mine.real.shape[0])
+        halves = [Batch(mine.place, (rows, (mine.real & part).astype(jnp.float32))) for part in (older, ~older)]
+        return through_one_step(self._loss(start, mine, own), moving, *halves, self._pace)
+
+    def _as_rows(self, update: dict, index: jax.Array) -> dict:
+        n = self.catalog.n_items
+        return {name: Rows(index, x, n) if name in _BY_ITEM else x for name, x in update.items()}
+
+
+_KINDS = ("categorical", "multi", "numeric", "words")

@@ -1,0 +1,68 @@
+"""Mult-VAE: a set of items through a narrow middle. Fitted in the lab from pooled data; read at home in one pass."""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from tacit.catalog import Catalog
+from tacit.device.history import History
+from tacit.device.method import AtHome, masked
+from tacit.nets.autoencoder import decode, encode, first
+from tacit.nets.mf import gather
+from tacit.rows import Rows, coalesce
+from tacit.settings import setting
+
+
+class VariationalAutoencoder(AtHome):
+    """softmax over all items of what a network makes of the items had, of layers N – hidden – latent – hidden – N.
+
+    The lab fits it on everybody's sets, with `dropout` of the input, noise in the middle, and a share `anneal` of the
+    KL divergence that is reached after a fifth of the epochs. A person, trained on or new, is read at home: nothing is
+    fitted for them, so everybody who has an item is covered.
+
+    Paper: Liang, Krishnan, Hoffman and Jebara, "Variational autoencoders for collaborative filtering" (WWW 2018).
+    """
+
+    catalog: Catalog
+    hidden: int = setting(200, at_least=1)
+    latent: int = setting(100, at_least=1)
+    rate: float = setting(0.001, above=0.0)  # of Adam, in the lab
+    epochs: int = setting(50, at_least=1)
+    batch: int = setting(128, at_least=1)
+    dropout: float = setting(0.5, at_least=0.0, at_most=0.99)
+    anneal: float = setting(0.2, at_least=0.0)
+    learns: ClassVar[bool] = True
+    suggested: ClassVar[dict[str, Any]] = {
+        "trains": [
+            *("decoder", "decoder_bias", "encoder", "encoder_bias"),
+            *("items", "items_bias", "middle", "middle_bias"),
+        ],
+        "cohort": {"sampler": "pooled"},
+    }
+
+    def init(self, key: jax.Array) -> dict[str, jax.Array]:
+        """Small random weights."""
+        return first(key, self.catalog.n_items, self.hidden, self.latent)
+
+    def prepare(self, history: History) -> Rows:
+        """The distinct items, each with weight 1/√n, so that the set has length 1."""
+        own = coalesce(history.items, jnp.ones(history.items.shape), self.catalog.n_items)
+        had = jnp.minimum(own.value, 1.0)
+        return own.with_value(had / jnp.sqrt(jnp.maximum(had.sum(), 1.0)))
+
+    def enter(self, key: jax.Array, own: Rows) -> dict:
+        """Unread, until the first adaptation."""
+        del key, own
+        return {"layer": jnp.zeros(self.hidden)}
+
+    def adapt(self, key: jax.Array, params: dict, local: dict, own: Rows) -> dict:
+        """One pass, without noise in the middle."""
+        del key, local
+        mean, _ = encode(params, own.value @ gather(params["encoder"], own.index))
+        return {"layer": decode(params, mean)}
+
+    def score(self, params: dict, local: dict, own: Rows, recent: jax.Array, candidates: jax.Array) -> jax.Array:
+        """The log-odds of each item."""
+        del own, recent
+        return masked(params["items"][candidates] @ local["layer"] + params["items_bias"][candidates], candidates)

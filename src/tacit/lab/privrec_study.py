@@ -1,0 +1,180 @@
+"""PrivRec's experiment on one log: rivals trained on the same people, asked for the same likings, seed by seed."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from tacit.device.method import build
+from tacit.device.round import KEYS
+from tacit.lab.buckets import prepare
+from tacit.lab.data import Population
+from tacit.lab.data.datasets import dataset
+from tacit.lab.dplcf_study import first_present
+from tacit.lab.protocol import load_protocol
+from tacit.lab.run import Run
+from tacit.lab.shelf import choose
+from tacit.lab.simulate import simulate
+from tacit.lab.split import Cases, Split
+from tacit.lab.statistics import Interval, interval
+from tacit.plans import Plan
+
+WAY = load_protocol("privrec")
+ROWS = {
+    "NCF": "ncf",
+    "PrivRec-CEN": "privrec-cen",
+    "PrivRec": "privrec",
+    "FOFL-SELF": "fofl-self",
+    "NN-SELF": "nn-self",
+    "FCF": "fcf",
+    "PrivRec-SGD": "privrec-sgd",
+    "popularity": "popularity",
+    "untrained": "privrec",
+}
+ONE_STEP = ("PrivRec-SGD", "NN-SELF")  # their number of epochs is what they are
+
+
+class Size(NamedTuple):
+    """How large everything is."""
+
+    hyper: dict[str, Any]  # of every row with PrivRec's network
+    asked: int  # held-out people, at most
+    rounds: tuple[int, ...]
+    epochs: tuple[int, ...]
+    cohorts: tuple[int, ...]
+    epsilons: tuple[float, ...]
+
+
+SIZES = {
+    "small": Size(
+        {"dim": 16, "hidden": (16, 8, 8, 4), "epochs": 10, "most": 100},
+        *(200, (20, 40, 60, 80), (2, 5, 10, 20), (5, 20, 40), (1.0, 8.0, 32.0)),
+    ),
+    "paper": Size(
+        {"dim": 64, "hidden": (64, 32, 16, 8), "epochs": 100, "most": 0},
+        *(2000, (5, 20, 40, 60, 80, 100), (5, 20, 40, 60, 80, 100, 120), (2, 5, 10, 20, 30, 40)),
+        (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
+    ),
+}
+
+
+class Log(NamedTuple):
+    """A log and what to call it."""
+
+    label: str
+    people: Population
+    size: Size
+
+    def split(self, seed: int) -> Split:
+        """The protocol's split; of the people held out, no more are asked than the size says."""
+        split = WAY.split(self.people, seed)
+        asked = np.unique(split.test.device)[: self.size.asked]
+        keep = np.isin(split.test.device, asked)
+        return replace(split, test=Cases(**{name: part[keep] for name, part in vars(split.test).items()}))
+
+
+def movie_log(data: str | None, size: str) -> Log:
+    """MovieLens-1M, or a synthetic log like it."""
+    name = data or first_present(("ml-1m",))
+    if name is None:
+        users = 1500 if size == "small" else 6000
+        return Log(f"movies, synthetic, {users:,} people", dataset("movies", users=users), SIZES[size])
+    return Log(name, dataset(name), SIZES[size])
+
+
+def app_log(size: str) -> Log | None:
+    """Frappe, where it is."""
+    name = first_present(("frappe",))
+    return None if name is None else Log(name, dataset(name), SIZES[size])
+
+
+@dataclass
+class Study:
+    """What each row answered: for every metric, a value for each asked person of every seed."""
+
+    values: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+    inactive: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))  # fewer than 20 items in the second half
+
+    def mean(self, row: str, metric: str) -> float:
+        """The metric, over people and seeds."""
+        return float(self.values[row][metric].mean())
+
+    def interval(self, row: str, metric: str) -> Interval:
+        """The same with its interval."""
+        return interval(self.values[row][metric])
+
+
+def plan_of(row: str, size: Size, settings: Mapping[str, Any] | None = None) -> Plan:
+    """The plan behind a row, in a size, with other settings where they are given."""
+    plan = choose(ROWS.get(row, row))
+    stage = plan.stages[-1]
+    if stage.method == "privrec" and len(plan.stages) == 1:
+        hyper = {name: value for name, value in size.hyper.items() if name != "epochs" or row not in ONE_STEP}
+        plan = choose(plan, {f"hyper.{name}": value for name, value in hyper.items()})
+    if row == "untrained":
+        plan = replace(plan, stages=(replace(plan.stages[0], trains=(), rounds=0),))
+    return choose(plan, settings)
+
+
+def study(log: Log, seeds: Iterable[int], rows: Iterable[str]) -> Study:
+    """Every row on every seed's split."""
+    made, found, inactive = Study(), {}, []
+    for seed in seeds:
+        split = log.split(seed)
+        for row in rows:
+            plan = plan_of(row, log.size)
+            made.digests[row] = plan.digest
+            answers = WAY.ask(simulate(plan, split.train, seed=seed, quiet=True), split, seed)
+            found.setdefault(row, []).append(answers.values)
+        lengths = split.log.lengths[np.unique(split.test.device)]
+        inactive.append(lengths - lengths // 2 < 20)
+    for row, parts in found.items():
+        made.values[row] = {metric: np.concatenate([part[metric] for part in parts]) for metric in parts[0]}
+    made.inactive = np.concatenate(inactive)
+    return made
+
+
+def answer(log: Log, plan: Plan, seed: int, metric: str = "Hits@20") -> float:
+    """One number of one plan on one seed's split."""
+    split = log.split(seed)
+    return WAY.ask(simulate(plan, split.train, seed=seed, quiet=True), split, seed).metrics[metric]
+
+
+def by_round(log: Log, plan: Plan, seed: int, wanted: tuple[int, ...], metric: str = "Hits@20") -> dict[int, float]:
+    """The metric after some numbers of rounds of one run."""
+    split, every, found = log.split(seed), int(np.gcd.reduce(wanted)), {}
+    calls = iter(range(every, 10**9, every))
+
+    def look(run: Run) -> dict[str, float]:
+        done = next(calls)
+        if done in wanted and done not in found:
+            found[done] = WAY.ask(run, split, seed).metrics[metric]
+        return {}
+
+    simulate(choose(plan, {"rounds": max(wanted)}), split.train, seed=seed, quiet=True, evaluate=look, every=every)
+    return found
+
+
+def milliseconds(log: Log, plans: Mapping[str, Plan], count: int, repeats: int = 5) -> dict[str, float]:
+    """What so many devices' work in a round takes, plan by plan, turn by turn in one process: the medians."""
+    turns = {name: _work(plan, log.people, count) for name, plan in plans.items()}
+    times: dict[str, list[float]] = {name: [] for name in turns}
+    for _ in range(repeats + 1):
+        for name, turn in turns.items():
+            began = time.perf_counter()
+            jax.block_until_ready(turn())
+            times[name].append(1e3 * (time.perf_counter() - began))
+    return {name: float(np.median(took[1:])) for name, took in times.items()}  # the first compiles
+
+
+def _work(plan: Plan, people: Population, count: int) -> Callable[[], Any]:
+    """The local work of the first devices, as one program; histories are cut to 64 events, so that all are alike."""
+    method, key = build(plan.stages[0], people.catalog), jax.random.key(0, impl=KEYS)
+    own = prepare(method, people, np.arange(count), 64)
+    work = jax.jit(jax.vmap(lambda params, key, own: method.local(key, params, {}, own)[1], (None, 0, 0)))
+    return partial(work, method.init(key), jax.random.split(key, count), own)

@@ -1,0 +1,196 @@
+"""PrivRec, Wang et al. 2021: a meta-learned recommender with privacy for people, Tables 2 to 5, Figures 2 to 9."""
+
+from collections.abc import Iterable
+from functools import cached_property
+
+import numpy as np
+
+from tacit.errors import PlanError
+from tacit.lab.privrec_orders import falls, faster, order, plateau, reached, rises, said
+from tacit.lab.privrec_printed import COLUMNS, CUTS, ORDER, TABLE2, TABLE3
+from tacit.lab.privrec_study import ROWS, Log, Study, answer, app_log, by_round, milliseconds, movie_log, plan_of, study
+from tacit.lab.reproduce import Cell, Figure, Options, Table
+from tacit.privacy.paper_tables import privrec_tables
+
+ABOUT = "Wang et al. 2021: a small network meta-learned in rounds, with noise for every person"
+PARTS = ("table2", "table3", "table4", "table5", *(f"figure{n}" for n in (2, 3, 4, 5, 6, 7, 8, 9)))
+DP = {"DP-PrivRec-One, as printed": "dp-privrec-paper", "DP-PrivRec, ours": "dp-privrec"}
+INACTIVE = "Hits@20"
+
+
+def reproduce(options: Options) -> list[Table | Figure]:
+    """The tables and figures that were asked for; those on Frappe only where it is."""
+    for part in options.parts:
+        if part not in PARTS:
+            raise PlanError(f"privrec has the parts {', '.join(PARTS)}, got {part!r}; choose one of them.")
+    return list(_Paper(options).parts())
+
+
+class _Paper:
+    """The paper on the logs that are there; what two parts share is run once."""
+
+    def __init__(self, options: Options):
+        self.options, self.seed = options, options.seeds[0]
+
+    @cached_property
+    def movies(self) -> Log:
+        return movie_log(self.options.data, self.options.size)
+
+    @cached_property
+    def apps(self) -> Log | None:
+        return app_log(self.options.size)
+
+    @cached_property
+    def on_movies(self) -> Study:
+        return study(self.movies, self.options.seeds, ROWS)
+
+    def parts(self) -> Iterable[Table | Figure]:
+        """In the paper's order."""
+        wants = self.options.wants
+        if wants("figure2"):
+            yield self.activity()
+        if wants("table2"):
+            yield self.ranking("table2", "Table 2: MovieLens-1M", self.movies, self.on_movies, TABLE2)
+        if wants("table3") and self.apps is not None:
+            found = study(self.apps, self.options.seeds, ROWS)
+            yield self.ranking("table3", "Table 3: Frappe", self.apps, found, TABLE3)
+        if wants("figure3"):
+            yield from self.settings()
+        for number, log in ((4, "movies"), (5, "apps")):
+            if wants(f"figure{number}") and getattr(self, log) is not None:
+                yield self.with_noise(number, getattr(self, log))
+        for number in (4, 5):
+            if wants(f"table{number}"):
+                yield accounting(number)
+        for number, log in ((6, "movies"), (7, "apps")):
+            if wants(f"figure{number}") and getattr(self, log) is not None:
+                yield self.budgets(number, getattr(self, log))
+        if wants("figure8"):
+            yield self.inactive()
+        if wants("figure9"):
+            yield self.speed()
+
+    def activity(self) -> Figure:
+        """Figure 2: how many people have how many items."""
+        figure = Figure("figure2", "Figure 2: people by items visited", self.movies.label, "items", "share of people")
+        edges = (20, 50, 100, 200, 500, 1000, 2000)
+        lengths = self.movies.people.lengths
+        figure.series["more than so many items"] = [(float(n), float((lengths > n).mean())) for n in edges]
+        figure.notes.append(f"half of the people have at most {np.median(lengths):.0f} items, the mean is {lengths.mean():.0f}.")
+        return figure
+
+    def ranking(self, name: str, title: str, log: Log, found: Study, printed: dict) -> Table:
+        """Tables 2 and 3."""
+        seeds = len(self.options.seeds)
+        table = Table(name, f"{title}, {seeds} seed{'s' * (seeds > 1)}", log.label, COLUMNS)
+        for row in (*printed, *(row for row in ROWS if row not in printed)):
+            paper = printed.get(row, (None,) * len(COLUMNS))
+            spans = [found.interval(row, c) if row in found.values else None for c in COLUMNS]
+            cells = [Cell(paper=p) if s is None else Cell(s.mean, s.low, s.high, p) for s, p in zip(spans, paper)]
+            table.add(row, dict(zip(COLUMNS, cells)), found.digests.get(row))
+        table.notes.append(order("R1", {row: found.mean(row, "Hits@10") for row in ORDER}, "Hits@10"))
+        table.notes.append("FedGNN is the paper's alone. R7, membership inference, is not measured here.")
+        table.notes.append(_sizes(log))
+        return table
+
+    def settings(self) -> Iterable[Figure]:
+        """Figure 3: rounds, epochs at home, and people a round."""
+        log, size, title = self.movies, self.movies.size, "Figure 3: Hits@20 of PrivRec by"
+        plan = plan_of("PrivRec", size)
+        curves = {
+            "rounds": by_round(log, plan, self.seed, size.rounds),
+            "epochs at home": {e: self._other("hyper.epochs", e) for e in size.epochs},
+            "people a round": {m: self._other("cohort.count", m) for m in size.cohorts},
+        }
+        for x, curve in curves.items():
+            figure = Figure("figure3", f"{title} {x}, one seed", log.label, x, "Hits@20")
+            figure.series["PrivRec"] = [(float(at), value) for at, value in curve.items()]
+            figure.notes.append(plateau("R2", x, curve))
+            yield figure
+
+    def _other(self, path: str, value: int) -> float:
+        return answer(self.movies, plan_of("PrivRec", self.movies.size, {path: value}), self.seed)
+
+    def with_noise(self, number: int, log: Log) -> Figure:
+        """Figures 4 and 5: Hits@k with noise and without."""
+        figure = Figure(f"figure{number}", f"Figure {number}: Hits@k with noise", log.label, "k", "Hits@k")
+        found = study(log, (self.seed,), ("PrivRec", "popularity", *DP.values()))
+        names = {"PrivRec": "PrivRec", "popularity": "popularity, without noise", **{plan: row for row, plan in DP.items()}}
+        for row, name in names.items():
+            figure.series[name] = [(float(cut), found.mean(row, f"Hits@{cut}")) for cut in CUTS]
+        means = {name: dict(points)[10.0] for name, points in figure.series.items()}
+        printed, ours = DP
+        figure.notes.append(order("R3", {row: means[row] for row in ("PrivRec", printed)}, "Hits@10"))
+        share = 1 - means[printed] / max(means["PrivRec"], 1e-9)
+        figure.notes.append(said("R3, within 10 %", share < 0.1, f"the printed noise costs {share:.0%} of PrivRec's Hits@10"))
+        figure.notes.append(order("R3, with less to be noised", {row: means[row] for row in (ours, printed)}, "Hits@10"))
+        return figure
+
+    def budgets(self, number: int, log: Log) -> Figure:
+        """Figures 6 and 7: Hits@20 against ε."""
+        figure = Figure(f"figure{number}", f"Figure {number}: Hits@20 against ε, one seed", log.label, "ε", "Hits@20")
+        for row, name in DP.items():
+            plan = plan_of(name, log.size)
+            where = 1 + next(i for i, stage in enumerate(plan.stages) if stage.privacy["mechanism"] == "gaussian")
+            settings = [{f"{where}.privacy": _promised(plan.stages[where - 1].privacy, e)} for e in log.size.epsilons]
+            figure.series[row] = [
+                (e, answer(log, plan_of(name, log.size, one), self.seed)) for e, one in zip(log.size.epsilons, settings)
+            ]
+        without = answer(log, plan_of("PrivRec", log.size), self.seed)
+        figure.series["PrivRec, no noise"] = [(e, without) for e in log.size.epsilons]
+        figure.notes += [rises("R3", row, figure.series[row]) for row in DP]
+        figure.notes += [reached("R3", row, figure.series[row], without) for row in DP]
+        return figure
+
+    def inactive(self) -> Figure:
+        """Figure 8: people with few items."""
+        found = study(self.movies, self.options.seeds, ("PrivRec", "PrivRec-SGD"))
+        few = found.inactive
+        figure = Figure("figure8", "Figure 8: Hits@20 of people with few items", self.movies.label, "group", "Hits@20")
+        means = {row: found.values[row][INACTIVE] for row in ("PrivRec", "PrivRec-SGD")}
+        for row, values in means.items():
+            figure.series[row] = [(0.0, float(values[few].mean()) if few.any() else 0.0), (1.0, float(values.mean()))]
+        gain = figure.series["PrivRec"][0][1] / max(figure.series["PrivRec-SGD"][0][1], 1e-9) - 1
+        words = f"PrivRec is {gain:+.0%} against PrivRec-SGD on {few.sum()} people with fewer than 20 items to be asked for"
+        figure.notes.append(said("R5, by 20 % or more", bool(few.any()) and gain >= 0.2, words))
+        figure.notes.append("group 0: fewer than 20 items in the half that is asked; group 1: everybody.")
+        return figure
+
+    def speed(self) -> Figure:
+        """Figure 9: time of a round, first order against second."""
+        size = self.movies.size
+        whole = {"hyper.batch": 0, "hyper.epochs": 2}
+        plans = {
+            "REPTILE, two steps": plan_of("PrivRec", size, whole),
+            "MAML, second order": plan_of("NN-SELF", size),
+        }
+        title = "Figure 9: milliseconds of a round's work on this machine"
+        figure = Figure("figure9", title, self.movies.label, "people a round", "ms")
+        for count in size.cohorts:
+            for name, took in milliseconds(self.movies, plans, count).items():
+                figure.series.setdefault(name, []).append((float(count), took))
+        figure.notes.append(faster("R6", figure.series["REPTILE, two steps"], figure.series["MAML, second order"]))
+        return figure
+
+
+def accounting(number: int) -> Table:
+    """Tables 4 and 5: ε as printed, as printed numbers come about, and as it is."""
+    columns = ("printed", "reproduced", "RDP", "PLD, at least", "PLD, at most")
+    title = f"Table {number}: ε of 1000 rounds, z = 1; reproduced counts every member of a cohort as a round"
+    table = Table(f"table{number}", title, "accounting, no data", columns, 4)
+    cells = [cell for cell in privrec_tables() if cell["table"] == number]
+    for cell in cells:
+        values = [cell[name] for name in ("printed", "reproduced", "rdp", "lower", "upper")]
+        table.add(f"{cell['cohort']} of {cell['devices']}, δ = {cell['delta']:.0e}", dict(zip(columns, map(Cell, values))))
+    table.notes += falls("R4", cells)
+    return table
+
+
+def _promised(privacy, epsilon: float) -> dict:
+    """The same mechanism with a promise instead of its noise."""
+    return {**{name: value for name, value in privacy.items() if name != "noise"}, "epsilon": epsilon}
+
+
+def _sizes(log: Log) -> str:
+    hyper = ", ".join(f"{name} {value}" for name, value in log.size.hyper.items())
+    return f"PrivRec's network here: {hyper}; at most {log.size.asked} people asked a seed."

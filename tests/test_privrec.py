@@ -1,0 +1,244 @@
+"""PrivRec: the paper's numbers through the code that runs, what a device trains, and what it keeps to itself."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tacit.catalog import Catalog, Field
+from tacit.device.method import build
+from tacit.device.round import KEYS
+from tacit.errors import PlanError
+from tacit.lab.shelf import choose
+from tacit.lab.worlds import movies
+from tacit.privacy import noise
+from tacit.privacy.mechanism import build_mechanism
+from tacit.privacy.sampler import build_sampler
+from tacit.rows import dense_tree
+from tacit.server.rule import build_rule
+
+KEY = jax.random.key(5, impl=KEYS)
+DELTAS = jnp.array([(0.271, 0.542), (-0.271, 0.1355), (0.813, 0.271)])
+
+
+def made(**hyper):
+    """A small PrivRec on a small world, its start, and what its first person has."""
+    world = movies(30, 60, seed=1)
+    settings = {"dim": 4, "hidden": (5,), "epochs": 2, **hyper}
+    method = build(choose("privrec", {f"hyper.{name}": value for name, value in settings.items()}).stages[0], world.catalog)
+    history = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), world.histories(np.array([0]), 32))
+    return method, method.init(KEY), history
+
+
+# ---- the server's half ----
+
+
+def mean_of(deltas, rate, **privacy):
+    """θ after a round from θ₀ = 0 in which these updates came, by the mechanism and the rule that runs use."""
+    mechanism = build_mechanism(privacy or {"mechanism": "none"})
+    if privacy:
+        mechanism = mechanism.settle(build_sampler({"sampler": "fixed", "count": 3}).exposure(1, 100))
+    payloads = jax.vmap(lambda d: mechanism.encode(KEY, {"x": d}, {}))(deltas)
+    total = mechanism.add(mechanism.zero({"x": jnp.zeros(2)}, 1), payloads, jnp.ones((3, 1)), jnp.ones(3, bool))
+    estimate = mechanism.estimate(KEY, total, jnp.asarray(3), {})
+    rule = build_rule({"rule": "mean_step", "rate": rate})
+    return payloads["x"], rule.finish({"x": jnp.zeros(2)}, estimate, jnp.asarray(3), ())[0]["x"]
+
+
+def test_reptile_moves_by_the_mean():
+    np.testing.assert_allclose(mean_of(DELTAS, 0.5)[1], [0.1355, 0.15808333], rtol=1e-6)
+    np.testing.assert_allclose(mean_of(DELTAS / 2.71, 0.5)[1], [0.05, 0.05833333], rtol=1e-6)  # a single step
+
+
+@pytest.mark.parametrize(
+    ("after_step", "theta"), [(None, (0.1211581, -0.05986209)), (0.5, (0.1711581, -0.2431954))]
+)
+def test_clip_and_noise_inside_the_step_and_after_it(monkeypatch, after_step, theta):
+    monkeypatch.setattr(noise, "normal", lambda key, shape: jnp.array([0.3, -1.1]))
+    settings = {} if after_step is None else {"after_step": after_step}
+    clipped, moved = mean_of(DELTAS, 0.5, mechanism="gaussian", clip=0.5, noise=2.0, **settings)
+    expected = [(0.2236068, 0.4472136), (-0.271, 0.1355), (0.4743416, 0.1581139)]
+    np.testing.assert_allclose(clipped, expected, rtol=1e-6)
+    np.testing.assert_allclose(moved, theta, rtol=1e-5)
+
+
+def test_noise_after_the_step_is_accounted_as_what_it_is():
+    exposure = build_sampler({"sampler": "fixed", "count": 30}).exposure(1000, 4800)
+
+    def cost(**settings):
+        mechanism = build_mechanism({"mechanism": "gaussian", "delta": 1e-6, **settings}).settle(exposure)
+        return next(claim.epsilon for claim in mechanism.claim(exposure) if claim.per == "run")
+
+    assert cost(noise=2.0, after_step=2.0) == pytest.approx(cost(noise=1.0))
+    assert cost(noise=2.0, after_step=0.5) == pytest.approx(cost(noise=4.0))
+    assert cost(noise=2.0, after_step=2.0) > 4 * cost(noise=2.0)
+    assert cost(epsilon=2.0, after_step=2.0) <= 2.0
+
+
+def test_noise_after_the_step_is_the_server_s():
+    with pytest.raises(PlanError, match=r"privacy.after_step = 0.5 is for noise at the server, got place = 'local'"):
+        build_mechanism({"mechanism": "gaussian", "noise": 1.0, "place": "local", "after_step": 0.5})
+
+
+# ---- the device's half ----
+
+
+def forward(theta, method, history, items):
+    """The model as the paper writes it, with whole tables, one field after the other."""
+    about, person = method.catalog.attributes, np.asarray(history.person)
+    genres, year = np.asarray(about["genres"])[items], np.asarray(about["year"])
+    values = theta["item_values"]
+    of_genres = (genres / genres.sum(1, keepdims=True)) @ values[1:17]
+    of_year = ((year - year.mean()) / year.std())[items][:, None] * values[17]
+    v = jnp.concatenate([theta["items"][items], of_genres, of_year], 1) @ theta["item_tower"][:-1]
+    v = jax.nn.relu(v + theta["item_tower"][-1])
+    places = 1 + person.astype(int) + np.array([0, 2, 8])
+    u = theta["person_values"][places].ravel() @ theta["person_tower"][:-1] + theta["person_tower"][-1]
+    x = jnp.concatenate([jnp.tile(jax.nn.relu(u), (len(items), 1)), v], 1)
+    first, last = theta["head"][:45].reshape(9, 5), theta["head"][45:].reshape(6, 1)
+    x = jax.nn.relu(x @ first[:-1] + first[-1])
+    return (x @ last[:-1] + last[-1])[:, 0]
+
+
+def test_one_step_is_the_gradient_of_the_model_as_written():
+    method, params, history = made(epochs=1, batch=0, negatives=0, rate=0.1)
+    own = method.prepare(history)
+    _, update, weight = method.local(KEY, params, {}, own)
+    items = np.asarray(history.items)[np.asarray(history.items) >= 0]
+    y = (np.asarray(history.labels)[: items.size] > 3).astype(np.float32)
+
+    def loss(theta):
+        odds = forward(theta, method, history, items)
+        return (jnp.logaddexp(0, odds) - y * odds).mean()
+
+    slope = jax.grad(loss)(params)
+    for name, moved in dense_tree(update).items():
+        np.testing.assert_allclose(moved, -0.1 * slope[name], atol=1e-6, err_msg=name)
+    assert weight.tolist() == [1.0]
+    everything = jnp.arange(60)
+    scores = method.score(params, {}, own, jnp.full(3, -1), everything)
+    np.testing.assert_allclose(scores, forward(params, method, history, np.arange(60)), rtol=1e-4, atol=1e-6)
+
+
+def test_maml_is_the_gradient_through_a_step():
+    method, params, history = made(meta="maml", negatives=0, rate=0.1)
+    items = np.asarray(history.items)[np.asarray(history.items) >= 0]
+    y, half = (np.asarray(history.labels)[: items.size] > 3).astype(np.float32), items.size // 2
+
+    def loss(theta, part):
+        odds = forward(theta, method, history, items[part])
+        return (jnp.logaddexp(0, odds) - y[part] * odds).mean()
+
+    def asked(theta):
+        slope = jax.grad(loss)(theta, slice(None, half))
+        return loss(jax.tree.map(lambda t, g: t - 0.1 * g, theta, slope), slice(half, None))
+
+    slope = jax.grad(asked)(params)
+    update = dense_tree(method.local(KEY, params, {}, method.prepare(history))[1])
+    for name, moved in update.items():
+        np.testing.assert_allclose(moved, -slope[name], atol=1e-5, err_msg=name)
+
+
+def test_only_rows_that_occur_are_held_and_moved():
+    method, params, history = made()
+    own = method.prepare(history)
+    rows = method.local(KEY, params, {}, own)[1]["items"]
+    held = np.asarray(rows.index)[np.asarray(rows.index) < 60]
+    had = set(np.asarray(history.items)[np.asarray(history.items) >= 0].tolist())
+    assert had < set(held.tolist())
+    assert np.asarray(rows.value)[: held.size].any(axis=1).all()
+    assert not np.asarray(rows.value)[held.size :].any()
+    drawn = method._samples(KEY, own)
+    fresh = np.asarray(drawn.index)[np.asarray(drawn.place)[np.asarray(drawn.real)]].reshape(-1)
+    liked = np.asarray(drawn.liked)[np.asarray(drawn.real)] > 0
+    assert set(fresh[liked].tolist()) <= had
+    strangers = ~np.isin(fresh, list(had))
+    assert 2 * liked.sum() < strangers.sum() <= 4 * liked.sum()
+
+
+def test_liked_is_above_three_and_without_ratings_everything():
+    method, _, history = made()
+    assert np.asarray(method.prepare(history)["liked"]).tolist() == np.asarray(history.labels > 3).tolist()
+    plain = history._replace(labels=(history.items >= 0).astype(jnp.float32))
+    assert np.asarray(method.prepare(plain)["liked"]).tolist() == np.asarray(history.items >= 0).tolist()
+
+
+def test_the_newest_events_are_learned_from_and_older_ones_are_no_negatives():
+    method, _, history = made(most=3)
+    own, count = method.prepare(history), int((history.items >= 0).sum())
+    assert np.asarray(own["items"]).tolist() == np.asarray(history.items)[count - 3 : count].tolist()
+    assert int((own["had"].index < 60).sum()) == count
+
+
+def test_a_home_keeps_nothing_and_adaptation_learns_the_person():
+    method, params, history = made(epochs=150, rate=0.2)
+    own = method.prepare(history)
+    assert method.enter(KEY, own) == {}
+    mine = method.adapt(KEY, params, {}, own)
+    assert mine["items"].shape[0] <= 32 * 5
+    before, after = (method.score(params, local, own, jnp.full(3, -1), jnp.arange(60)) for local in ({}, mine))
+    liked = np.unique(np.asarray(history.items)[np.asarray(own["liked"])])
+    rest = np.setdiff1d(np.arange(60), np.asarray(history.items))
+    gap = [float(scores[liked].mean() - scores[rest].mean()) for scores in (before, after)]
+    assert gap[1] > gap[0] + 0.4
+
+
+def test_leaves_that_are_sent_and_leaves_that_adapt():
+    method, params, history = made(sends=("bias",), adapts=("head",), bias=True)
+    own = method.prepare(history)
+    assert set(method.local(KEY, params, {}, own)[1]) == {"bias"}
+    assert set(method.adapt(KEY, params, {}, own)) == {"index", "head"}
+    moved = {**params, "bias": params["bias"].at[7].add(2.0)}
+    scores = [method.score(one, {}, own, jnp.full(3, -1), jnp.array([7, 8])) for one in (params, moved)]
+    np.testing.assert_allclose(scores[1] - scores[0], [2, 0], atol=1e-6)
+
+
+def test_words_join_when_asked_and_people_may_have_no_fields():
+    method, params, history = made(kinds=("multi", "words"))
+    assert [field.name for field in method.item_fields] == ["genres", "title"]
+    nobody = history._replace(person=jnp.zeros(0))
+    update = method.local(KEY, params, {}, method.prepare(nobody))[1]
+    assert np.asarray(update["person_values"]).any(axis=1).tolist() == [True]
+
+
+def test_the_paper_s_size():
+    fields = [Field("gender", "categorical", 2), Field("age", "categorical", 7), Field("occupation", "categorical", 21)]
+    genres = (Field("genres", "multi", 18),)
+    catalog = Catalog(3706, {"genres": jnp.zeros((3706, 18))}, genres, tuple(fields))
+    settings = {"hyper.dim": 64, "hyper.hidden": (64, 32, 16, 8)}
+    params = build(choose("privrec", settings).stages[0], catalog).init(KEY)
+    unknown = 2 * 64  # what stands for a value that is not known, of an item and of a person
+    assert sum(leaf.size for leaf in params.values()) == 271_873 + unknown
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "sentence"),
+    [
+        ("sends", ("itms",), r"hyper.sends of privrec has no name 'itms'; did you mean 'items'\?"),
+        ("adapts", ("bias",), r"hyper.adapts of privrec has no name 'bias'"),
+        ("kinds", ("word",), r"hyper.kinds of privrec has no name 'word'; did you mean 'words'\?"),
+        ("hidden", (8, 0), r"hyper.hidden of privrec must be sizes of layers, at least 1 each, got \(8, 0\)"),
+    ],
+)
+def test_refused(setting, value, sentence):
+    with pytest.raises(PlanError, match=sentence):
+        choose("privrec", {f"hyper.{setting}": value})
+
+
+def test_replace_keeps_plans_whole():
+    plan = choose("privrec")
+    assert replace(plan, name="other").stages[0].hyper["hidden"] == plan.stages[0].hyper["hidden"]
+
+
+def test_momentum_remembers_earlier_rounds():
+    rule = build_rule({"rule": "mean_step", "rate": 0.5, "momentum": 0.9})
+    params = {"x": jnp.zeros(2)}
+    state = rule.init(params)
+    for _ in range(2):
+        estimate = {"x": jnp.array([[4.0, -2.0]])}, jnp.array([2.0])
+        params, state = rule.finish(params, estimate, jnp.asarray(2), state)
+    np.testing.assert_allclose(params["x"], 0.5 * (1 + 1.9) * np.array([2, -1]), rtol=1e-6)
+    with pytest.raises(PlanError, match=r"server.momentum must be above 0 and at most 0.999, got 1.0"):
+        build_rule({"rule": "mean_step", "momentum": 1.0})
