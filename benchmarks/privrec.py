@@ -10,6 +10,7 @@ table; it is written in torch where torch is there, in JAX where it is not, and 
 
 import argparse
 import importlib.util
+import itertools
 from functools import partial
 from typing import Any
 
@@ -34,7 +35,9 @@ def everybody(devices: int, epochs: int) -> tuple[Method, dict, Any, jax.Array]:
     """The method, its start, what everybody has, and everybody's keys."""
     world = movies(devices, ITEMS)
     hyper = {"dim": 64, "hidden": (64, 32, 16, 8), "epochs": epochs, "batch": BATCH, "above": 0.0, "most": EVENTS}
-    method = build(choose("privrec", {f"hyper.{name}": value for name, value in hyper.items()}).stages[0], world.catalog)
+    method = build(
+        choose("privrec", {f"hyper.{name}": value for name, value in hyper.items()}).stages[0], world.catalog
+    )
     own = prepare(method, world, np.arange(devices), int(world.lengths.max()))
     return method, method.init(KEY), own, jax.random.split(KEY, devices)
 
@@ -42,7 +45,9 @@ def everybody(devices: int, epochs: int) -> tuple[Method, dict, Any, jax.Array]:
 def whole_table(method: Any, mine: Samples) -> Samples:
     """The same samples, where a device holds every item."""
     every = jnp.arange(ITEMS)
-    return mine._replace(index=every, columns=method._about(every), place=jnp.minimum(mine.index[mine.place], ITEMS - 1))
+    return mine._replace(
+        items=every, columns=method._about(every), place=jnp.minimum(mine.items[mine.place], ITEMS - 1)
+    )
 
 
 def whole(method: Any, key: jax.Array, params: dict, own: dict) -> dict:
@@ -95,7 +100,7 @@ def torch_script(devices: int, epochs: int):
             self.items, self.values = nn.Embedding(ITEMS, 64), nn.Linear(18, 64, bias=False)
             self.person, self.item, self.you = nn.Linear(192, 64), nn.Linear(128, 64), nn.Parameter(torch.zeros(192))
             sizes = (128, 64, 32, 16, 8, 1)
-            layers = [part for a, b in zip(sizes, sizes[1:]) for part in (nn.Linear(a, b), nn.ReLU())]
+            layers = [part for a, b in itertools.pairwise(sizes) for part in (nn.Linear(a, b), nn.ReLU())]
             self.head = nn.Sequential(*layers[:-1])
 
         def forward(self, at: Any) -> Any:
@@ -138,16 +143,23 @@ def main() -> None:
     ways = {
         first: torch_script(options.devices, options.epochs) if torch_there else script(method, params, own, keys),
         "whole table, vmap": partial(jax.jit(jax.vmap(lambda k, o: table(k, params, o))), keys, own),
-        "own rows, one after the other (lax.map)": partial(jax.jit(lambda k, o: jax.lax.map(lambda x: rows(*x), (k, o))), keys, own),
+        "own rows, one after the other (lax.map)": partial(
+            jax.jit(lambda k, o: jax.lax.map(lambda x: rows(*x), (k, o))), keys, own
+        ),
         "own rows, side by side (vmap)": partial(jax.jit(jax.vmap(rows)), keys, own),
     }
     found = race(ways, options.repeats)
     for numbers in found.values():
         numbers["devices_per_second"] = 1e3 * options.devices / numbers["ms"]
     for name, numbers in found.items():
-        print(f"{name:<44} {numbers['ms']:10.1f} ms {numbers['devices_per_second']:10.1f} devices/s {numbers['times_faster']:7.2f}")
+        print(
+            f"{name:<44} {numbers['ms']:10.1f} ms {numbers['devices_per_second']:10.1f} devices/s {numbers['times_faster']:7.2f}"
+        )
     size = {"devices": options.devices, "epochs": options.epochs, "samples": EVENTS * 5, "items": ITEMS}
-    write(f"privrec-{jax.default_backend()}", {"machine": machine(), **size, "target": "4 times the script", "race": found})
+    write(
+        f"privrec-{jax.default_backend()}",
+        {"machine": machine(), **size, "target": "4 times the script", "race": found},
+    )
 
 
 if __name__ == "__main__":

@@ -27,7 +27,9 @@ def made(**hyper):
     """A small PrivRec on a small world, its start, and what its first person has."""
     world = movies(30, 60, seed=1)
     settings = {"dim": 4, "hidden": (5,), "epochs": 2, **hyper}
-    method = build(choose("privrec", {f"hyper.{name}": value for name, value in settings.items()}).stages[0], world.catalog)
+    method = build(
+        choose("privrec", {f"hyper.{name}": value for name, value in settings.items()}).stages[0], world.catalog
+    )
     history = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), world.histories(np.array([0]), 32))
     return method, method.init(KEY), history
 
@@ -52,9 +54,7 @@ def test_reptile_moves_by_the_mean():
     np.testing.assert_allclose(mean_of(DELTAS / 2.71, 0.5)[1], [0.05, 0.05833333], rtol=1e-6)  # a single step
 
 
-@pytest.mark.parametrize(
-    ("after_step", "theta"), [(None, (0.1211581, -0.05986209)), (0.5, (0.1711581, -0.2431954))]
-)
+@pytest.mark.parametrize(("after_step", "theta"), [(None, (0.1211581, -0.05986209)), (0.5, (0.1711581, -0.2431954))])
 def test_clip_and_noise_inside_the_step_and_after_it(monkeypatch, after_step, theta):
     monkeypatch.setattr(noise, "normal", lambda key, shape: jnp.array([0.3, -1.1]))
     settings = {} if after_step is None else {"after_step": after_step}
@@ -151,7 +151,7 @@ def test_only_rows_that_occur_are_held_and_moved():
     assert np.asarray(rows.value)[: held.size].any(axis=1).all()
     assert not np.asarray(rows.value)[held.size :].any()
     drawn = method._samples(KEY, own)
-    fresh = np.asarray(drawn.index)[np.asarray(drawn.place)[np.asarray(drawn.real)]].reshape(-1)
+    fresh = np.asarray(drawn.items)[np.asarray(drawn.place)[np.asarray(drawn.real)]].reshape(-1)
     liked = np.asarray(drawn.liked)[np.asarray(drawn.real)] > 0
     assert set(fresh[liked].tolist()) <= had
     strangers = ~np.isin(fresh, list(had))

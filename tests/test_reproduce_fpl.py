@@ -6,11 +6,26 @@ import pytest
 from tacit.errors import PlanError
 from tacit.lab import fpl_study
 from tacit.lab.fpl_study import GRIDS, ROWS, Grid, Study, covered, log_of, logs, oldest_first
+from tacit.lab.protocol import Answers
 from tacit.lab.reproduce import Options, paper
 from tacit.lab.reproduce.fpl import BEST_PI, COLUMNS, TABLE1, TABLE2
+from tacit.lab.split import Split
 from tacit.lab.synthetic import tastes
+from tacit.plans import Plan
 
 QUICK = Grid((0.05,), (4,), (3,), (0.0, 0.5, 1.0), ((8, 4),), 1)
+SCORES = {"random": 0.01, "top-pop": 0.05, "vae": 0.3, "bpr-mf": 0.2, "fcf": 0.15, "fcf-authors": 0.1}
+
+
+def told(plan: Plan, split: Split, seed: int) -> Answers:
+    """In place of learning and asking: numbers that are known, best at π = 0.5; a slow test below does both."""
+    hyper = plan.stages[0].hyper
+    level = SCORES[plan.name] if plan.name in SCORES else 0.2 - (hyper["pi"] - 0.5) ** 2 / 2
+    people = np.unique(split.test.device)
+    noise = np.random.default_rng([seed, len(plan.name)]).normal(0, 0.01, people.size)
+    values = {"P@10": level + noise - noise.mean(), "R@10": level - noise + noise.mean()}
+    metrics = {"P@10": level, "R@10": level, "F1@10": level, "IC@10": 100 * level, "G@10": level}
+    return Answers("fpl", "all", metrics, values, people, ())
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +40,21 @@ def made(log):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "logs", lambda *_: [log._replace(country="Italy")])
         patch.setitem(GRIDS, "small", QUICK)
+        patch.setattr(fpl_study, "_ask", told)
         return module.reproduce(Options())
+
+
+@pytest.mark.slow
+def test_the_whole_command_on_a_small_log(log, monkeypatch):
+    module = paper("fpl")
+    monkeypatch.setattr(module, "logs", lambda *_: [log])
+    monkeypatch.setitem(GRIDS, "small", QUICK)
+    statistics, ranking, figure = module.reproduce(Options())
+    found = {row: cells["F1@10"].ours for row, cells in ranking.rows.items()}
+    assert all(found[row] > found["Random"] for row in found if row not in ("Random", "FCF, as the authors"))
+    assert ranking.rows["Random"]["G@10"].ours > ranking.rows["Top-Pop"]["G@10"].ours
+    assert statistics.rows["tastes"]["users"].paper is None
+    assert len(figure.series["pFPL"]) == 3
 
 
 def test_tables_stand_beside_the_paper(made, log):
@@ -40,27 +69,32 @@ def test_tables_stand_beside_the_paper(made, log):
     assert ranking.rows["sFPL"]["F1@10"].paper == pytest.approx(2 * 0.04701 * 0.056 / (0.04701 + 0.056))
     assert ranking.rows["FCF"]["P@10"].paper is None
     assert ranking.rows["Top-Pop"]["P@10"].low < ranking.rows["Top-Pop"]["P@10"].ours
-    assert "rate 0.05, dim 4, epochs 3 and π = " in ranking.title
+    assert "rate 0.05, dim 4, epochs 3 and π = 0.5 chosen on validation" in ranking.title
 
 
-def test_every_order_is_said_to_hold_or_not(made):
+def test_every_order_is_said_to_hold_or_not(made, log):
     notes = [*made[1].notes, *made[2].notes]
-    for order in ("P1 ", "P4 (VAE", "P4 (FCF", "P5 ", "P2 (pFPL", "P2 (sFPL", "P3 "):
+    for order in ("P1 ", "P4 (VAE", "P4 (FCF", "P2 (pFPL", "P2 (sFPL", "P3 "):
         (said,) = [note for note in notes if note.startswith(order)]
-        assert " holds: " in said or " does not hold: " in said
+        assert " holds: " in said
+    # pFPL is above Top-Pop by far here, and π = 0 is above it too.
+    (near,) = [note for note in notes if note.startswith("P5 ")]
+    assert "does not hold" in near
     assert any("Paired t-test, pFPL − Top-Pop, P@10" in note for note in notes)
-    assert any("VAE answers for all 40 people here" in note for note in notes)
+    assert any(f"VAE answers for all {log.people} people here" in note for note in notes)
     assert any("oldest fifth instead of the newest" in note for note in notes)
 
 
 def test_the_curve_has_every_pi(made):
     assert [x for x, _ in made[2].series["pFPL"]] == [0.0, 0.5, 1.0]
-    assert [x for x, _ in made[2].series["sFPL"]] == [0.0, 1.0, 1.0]
+    assert [x for x, _ in made[2].series["sFPL"]] == [0.0, 1.0]
 
 
 def test_orders_are_checked_and_not_taken_for_granted():
     module = paper("fpl")
-    assert module._peak("sFPL", [(0.1, 0.2), (0.5, 0.3), (1.0, 0.1)], "Italy").startswith("P2 (sFPL peaks below π = 1) holds")
+    assert module._peak("sFPL", [(0.1, 0.2), (0.5, 0.3), (1.0, 0.1)], "Italy").startswith(
+        "P2 (sFPL peaks below π = 1) holds"
+    )
     rising = module._peak("pFPL", [(0.1, 0.1), (1.0, 0.3)], "Brazil")
     assert "does not hold" in rising
     assert "the paper's best is 0.8" in rising

@@ -70,6 +70,8 @@ BREACHES = [
     ("nets/mf.py", "from tacit.privacy.claim import Claim", "Rooms stand on the ground"),
     ("plans.py", "import tacit.privacy.price", "Rooms stand on the ground"),
     ("device/round.py", "import tacit.server.rule", "Rooms stand on the ground"),
+    ("audit/attacks/sign.py", "from tacit.device.history import History", "An attack sees what was sent"),
+    ("audit/score.py", "import tacit.lab.run", "An attack sees what was sent"),
     ("metrics/ranks.py", "import tacit.record", "Rooms stand on the ground"),
 ]
 

@@ -30,7 +30,7 @@ def floor_of(run: Run) -> dict[str, Any] | None:
 
 def _says(people: float, run: Run, below: float | None) -> str:
     words = f"noise floor {people:,.0f} of {len(run.population):,} people: a count below that is only noise"
-    return words if below is None else f"{words}, as {below:.0%} of the pairs of items are that anybody has"
+    return words if below is None else f"{words}, as {100 * below:.0f} % of the pairs of items are that anybody has"
 
 
 def _below(population: Population, people: float) -> float | None:

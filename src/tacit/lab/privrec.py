@@ -29,9 +29,7 @@ def fit(method: Any, population: Population) -> dict:
         drawn = batch.counts * y[:, None] * jax.nn.softplus(odds[:, 1:])
         return (met.sum() + drawn.sum()) / jnp.maximum(batch.real.sum(), 1.0)
 
-    how = SimpleNamespace(
-        rate=method.pace, epochs=method.passes, batch=BATCH, negatives=method.negatives, penalty=0.0
-    )
+    how = SimpleNamespace(rate=method.pace, epochs=method.passes, batch=BATCH, negatives=method.negatives, penalty=0.0)
     return descend(loss, method.init(jax.random.key(0, impl=KEYS)), how, population)
 
 

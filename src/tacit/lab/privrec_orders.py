@@ -18,7 +18,9 @@ def said(name: str, held: bool, words: str) -> str:
 
 def order(name: str, means: Mapping[str, float], metric: str) -> str:
     """Each is above the next."""
-    broken = [f"{low} ({b:.4f}) is not below {high} ({a:.4f})" for (high, a), (low, b) in pairwise(means.items()) if a <= b]
+    broken = [
+        f"{low} ({b:.4f}) is not below {high} ({a:.4f})" for (high, a), (low, b) in pairwise(means.items()) if a <= b
+    ]
     words = " > ".join(f"{row} {value:.4f}" for row, value in means.items())
     return said(name, not broken, f"{metric}: " + ("; ".join(broken) if broken else words))
 
@@ -41,7 +43,9 @@ def rises(name: str, row: str, points: Points) -> str:
 def reached(name: str, row: str, points: Points, without: float) -> str:
     """Below what there is without noise."""
     best = max(y for _, y in points)
-    return said(f"{name}, PrivRec as the bound", best < without, f"the best of {row} is {best:.4f}, without noise {without:.4f}")
+    return said(
+        f"{name}, PrivRec as the bound", best < without, f"the best of {row} is {best:.4f}, without noise {without:.4f}"
+    )
 
 
 def faster(name: str, ours: Points, theirs: Points) -> str:

@@ -18,16 +18,18 @@ from tacit.nets.two_tower import cross_entropy, dense, log_odds, new_head, tower
 from tacit.rows import Rows, coalesce, lookup
 from tacit.settings import setting
 
-_BY_ITEM = frozenset({"items", "bias", "popularity"})  # leaves with a row for each item: a device holds the rows it uses
+_BY_ITEM = frozenset(
+    {"items", "bias", "popularity"}
+)  # leaves with a row for each item: a device holds the rows it uses
 _LEAVES = ("items", "item_values", "person_values", "item_tower", "person_tower", "head", "bias")
 
 
 class Samples(NamedTuple):
     """What a device learns from in a round: its events, and items drawn from those it never met."""
 
-    index: jax.Array  # int32[n], the items that occur, ascending, each once; padding is the number of items
+    items: jax.Array  # int32[n], the items that occur, ascending, each once; padding is the number of items
     columns: list[jax.Array]  # float32[n, width] for each item field
-    place: jax.Array  # int32[m], where each sample's item stands in `index`
+    place: jax.Array  # int32[m], where each sample's item stands in `items`
     liked: jax.Array  # float32[m], y
     real: jax.Array  # bool[m]
     event: jax.Array  # int32[m], the event each sample belongs to
@@ -119,12 +121,15 @@ class PrivRec(Method):
         keys = jax.random.split(key, 6)
         rows = (n, table_rows(self.item_fields), table_rows(self.person_fields))
         tables = [self.spread * jax.random.normal(k, (count, d)) for k, count in zip(keys, rows)]
-        params = dict(zip(_LEAVES, tables))
+        params: dict[str, jax.Array] = dict(zip(_LEAVES, tables))
         params["item_tower"] = dense(keys[3], (1 + len(self.item_fields)) * d, d)
         params["person_tower"] = dense(keys[4], max(1, len(self.person_fields)) * d, d)
         params["head"] = new_head(keys[5], self.sizes)
-        params = {**params, "bias": jnp.zeros(n)} if self.bias else params
-        return {**params, "counts": jnp.zeros(n, jnp.int32)} if self.popular else params
+        if self.bias:
+            params["bias"] = jnp.zeros(n)
+        if self.popular:
+            params["counts"] = jnp.zeros(n, jnp.int32)
+        return params
 
     def prepare(self, history: History) -> dict:
         """The newest events, which of them are liked, everything ever met, and the person's own fields."""
@@ -146,22 +151,22 @@ class PrivRec(Method):
         """Δ = θ − θ₀ after E₂ epochs of mini-batch descent."""
         draw, order = jax.random.split(key)
         mine = self._samples(draw, own)
-        start = self._held(params, mine.index)
+        start = self._held(params, mine.items)
         moving = {name: start[name] for name in self.sends or self.leaves}
         if self.meta == "maml":
             update = jax.tree.map(jnp.negative, self._through(start, moving, mine, own))
         else:
             update = jax.tree.map(jnp.subtract, self._descend(order, start, moving, mine, own), moving)
-        return local, self._as_rows(update, mine.index), jnp.ones(1)
+        return local, self._as_rows(update, mine.items), jnp.ones(1)
 
     def adapt(self, key: jax.Array, params: dict, local: dict, own: dict) -> dict:
         """The same loop; what it moved is the person's own, with the rows of the items that occurred."""
         del local
         draw, order = jax.random.split(key)
         mine = self._samples(draw, own)
-        start = self._held(params, mine.index)
+        start = self._held(params, mine.items)
         moving = {name: start[name] for name in self.adapts or self.leaves}
-        return {"index": mine.index, **self._descend(order, start, moving, mine, own)}
+        return {"index": mine.items, **self._descend(order, start, moving, mine, own)}
 
     def score(self, params: dict, local: dict, own: dict, recent: jax.Array, candidates: jax.Array) -> jax.Array:
         """The log-odds that a candidate is liked."""
@@ -249,7 +254,7 @@ class PrivRec(Method):
         half = (own["items"] >= 0).sum() // 2
         older, rows = mine.event < half, jnp.arange(mine.real.shape[0])
         halves = [Batch(mine.place, (rows, (mine.real & part).astype(jnp.float32))) for part in (older, ~older)]
-        return through_one_step(self._loss(start, mine, own), moving, *halves, self._pace)
+        return through_one_step(self._loss(start, mine, own), moving, halves[0], halves[1], self._pace)
 
     def _as_rows(self, update: dict, index: jax.Array) -> dict:
         n = self.catalog.n_items

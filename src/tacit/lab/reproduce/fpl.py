@@ -103,13 +103,15 @@ class _Paper:
         """Figure 1: F1 against π; the paper's curves begin at 0.1 and are not printed as numbers."""
         grid = found.grid
         found.draw("pFPL", grid.pis)
-        found.draw("sFPL", grid.pis if self.options.size == "paper" else grid.pis[::2] + grid.pis[-1:])
+        found.draw("sFPL", grid.pis if self.options.size == "paper" else sorted({*grid.pis[::2], 1.0}))
         figure = Figure("figure1", "Figure 1: F1@10 against π", found.log.label, "π", "F1@10", dict(found.curves))
         figure.notes += [_peak(row, points, found.log.country) for row, points in found.curves.items()]
         nothing, popular = found.curves["pFPL"][0][1], found.mean("Top-Pop", "F1@10")
         words = f"pFPL at π = 0 has F1@10 {nothing:.4f}, Top-Pop {popular:.4f}"
         figure.notes.append(_said("P3 (π = 0 still beats Top-Pop)", nothing > popular, words))
-        figure.notes.append("π is withholding, not noise: at every π the claim is ε = ∞; docs/fpl.md has what it reveals.")
+        figure.notes.append(
+            "π is withholding, not noise: at every π the claim is ε = ∞; docs/fpl.md has what it reveals."
+        )
         return figure
 
 
@@ -148,7 +150,9 @@ def _orders(found: Study) -> list[str]:
     weak = f1["FCF, as the authors"]
     return [
         _said("P1 (no significant difference)", min(p.values()) >= 0.05, f"F1@10 of {alike}"),
-        _said("P4 (VAE is the most accurate)", best == "VAE", f"best is {best} with {f1[best]:.4f}, VAE {f1['VAE']:.4f}"),
+        _said(
+            "P4 (VAE is the most accurate)", best == "VAE", f"best is {best} with {f1[best]:.4f}, VAE {f1['VAE']:.4f}"
+        ),
         _said(
             "P4 (FCF as the authors ran it is below pFPL)",
             weak < f1["pFPL"],
@@ -191,5 +195,3 @@ def _peak(row: str, points: list[tuple[float, float]], country: str | None) -> s
     beside = f"; the paper's best is {BEST_PI[country][row == 'pFPL']:g}" if country else ""
     words = f"F1@10 is highest at π = {best:g}, {value:.4f}, and {points[-1][1]:.4f} at π = 1{beside}"
     return _said(f"P2 ({row} peaks below π = 1)", best < 1, words)
-
-

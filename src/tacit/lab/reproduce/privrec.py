@@ -76,7 +76,9 @@ class _Paper:
         edges = (20, 50, 100, 200, 500, 1000, 2000)
         lengths = self.movies.people.lengths
         figure.series["more than so many items"] = [(float(n), float((lengths > n).mean())) for n in edges]
-        figure.notes.append(f"half of the people have at most {np.median(lengths):.0f} items, the mean is {lengths.mean():.0f}.")
+        figure.notes.append(
+            f"half of the people have at most {np.median(lengths):.0f} items, the mean is {lengths.mean():.0f}."
+        )
         return figure
 
     def ranking(self, name: str, title: str, log: Log, found: Study, printed: dict) -> Table:
@@ -115,15 +117,23 @@ class _Paper:
         """Figures 4 and 5: Hits@k with noise and without."""
         figure = Figure(f"figure{number}", f"Figure {number}: Hits@k with noise", log.label, "k", "Hits@k")
         found = study(log, (self.seed,), ("PrivRec", "popularity", *DP.values()))
-        names = {"PrivRec": "PrivRec", "popularity": "popularity, without noise", **{plan: row for row, plan in DP.items()}}
+        names = {
+            "PrivRec": "PrivRec",
+            "popularity": "popularity, without noise",
+            **{plan: row for row, plan in DP.items()},
+        }
         for row, name in names.items():
             figure.series[name] = [(float(cut), found.mean(row, f"Hits@{cut}")) for cut in CUTS]
         means = {name: dict(points)[10.0] for name, points in figure.series.items()}
         printed, ours = DP
         figure.notes.append(order("R3", {row: means[row] for row in ("PrivRec", printed)}, "Hits@10"))
         share = 1 - means[printed] / max(means["PrivRec"], 1e-9)
-        figure.notes.append(said("R3, within 10 %", share < 0.1, f"the printed noise costs {share:.0%} of PrivRec's Hits@10"))
-        figure.notes.append(order("R3, with less to be noised", {row: means[row] for row in (ours, printed)}, "Hits@10"))
+        figure.notes.append(
+            said("R3, within 10 %", share < 0.1, f"the printed noise costs {share:.0%} of PrivRec's Hits@10")
+        )
+        figure.notes.append(
+            order("R3, with less to be noised", {row: means[row] for row in (ours, printed)}, "Hits@10")
+        )
         return figure
 
     def budgets(self, number: int, log: Log) -> Figure:
@@ -151,7 +161,9 @@ class _Paper:
         for row, values in means.items():
             figure.series[row] = [(0.0, float(values[few].mean()) if few.any() else 0.0), (1.0, float(values.mean()))]
         gain = figure.series["PrivRec"][0][1] / max(figure.series["PrivRec-SGD"][0][1], 1e-9) - 1
-        words = f"PrivRec is {gain:+.0%} against PrivRec-SGD on {few.sum()} people with fewer than 20 items to be asked for"
+        words = (
+            f"PrivRec is {gain:+.0%} against PrivRec-SGD on {few.sum()} people with fewer than 20 items to be asked for"
+        )
         figure.notes.append(said("R5, by 20 % or more", bool(few.any()) and gain >= 0.2, words))
         figure.notes.append("group 0: fewer than 20 items in the half that is asked; group 1: everybody.")
         return figure
@@ -181,7 +193,9 @@ def accounting(number: int) -> Table:
     cells = [cell for cell in privrec_tables() if cell["table"] == number]
     for cell in cells:
         values = [cell[name] for name in ("printed", "reproduced", "rdp", "lower", "upper")]
-        table.add(f"{cell['cohort']} of {cell['devices']}, δ = {cell['delta']:.0e}", dict(zip(columns, map(Cell, values))))
+        table.add(
+            f"{cell['cohort']} of {cell['devices']}, δ = {cell['delta']:.0e}", dict(zip(columns, map(Cell, values)))
+        )
     table.notes += falls("R4", cells)
     return table
 
