@@ -3,6 +3,7 @@
     python benchmarks/privrec_dp.py --size small                  # minutes on two cores: fewer seeds, ε and people
     python benchmarks/privrec_dp.py                               # three seeds, six ε; for a GPU
     python benchmarks/privrec_dp.py --data movies --users 100000  # a synthetic log of many people
+    python benchmarks/privrec_dp.py --page                        # puts the tables of the results into docs/privrec.md
 
 Everything is (ε, δ) for the whole run, unit user, a trusted server, δ below 1/people^1.1. People are held out as in the
 paper: a fifth takes no part in training, half of their events adapts, liked items of the rest are asked among all
@@ -10,14 +11,16 @@ items never met. Recipes were written down before they were run; none was chosen
 """
 
 import argparse
+import json
 import math
 import time
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from harness import machine, write
+from harness import RESULTS, machine, write
 
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import dataset
@@ -33,9 +36,19 @@ from tacit.privacy.price import price
 
 WAY, METRICS = load_protocol("privrec"), ("Hits@10", "NDCG@10", "Hits@20")
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, math.inf)
-SMALL_EPSILONS = (1.0, 8.0, math.inf)
+SMALL_EPSILONS = (math.inf, 8.0, 1.0)
 EVERYBODY = {"sampler": "all"}
-HOME = {"hidden": (), "dim": 16, "dislikes": False, "popular": 1.0, "adapts": ("head",), "rate": 0.3, "most": 100}
+HOME = {
+    "hidden": (),
+    "dim": 32,
+    "dislikes": False,
+    "popular": 1.0,
+    "adapts": ("head",),
+    "rate": 0.5,
+    "most": 100,
+    "spread": 0.5,
+    "item_spread": 0.0,
+}
 FIELDS = ("item_values", "person_values", "item_tower", "person_tower", "head")
 
 
@@ -70,13 +83,13 @@ def at_home(noise: float) -> tuple[Stage, ...]:
 
 def fields(noise: float) -> tuple[Stage, ...]:
     """Counts and a network on fields: no item has a vector, so few numbers carry noise; ten rounds of everybody."""
-    hyper = {"hidden": (16,), "spread": 0.1, "epochs": 3, "adapts": FIELDS}
+    hyper = {"dim": 16, "hidden": (16,), "epochs": 3, "adapts": FIELDS, "rate": 0.2}
     return counted(2 * noise), meta(2 * noise, FIELDS, 10, 0.5, {"rate": 1.0, "momentum": 0.7}, **hyper)
 
 
 def items(noise: float) -> tuple[Stage, ...]:
-    """Counts and item vectors of eight numbers, the head found at home; ten rounds of everybody, with momentum."""
-    hyper = {"dim": 8, "epochs": 3, "item_rate": 4.0, "kinds": ()}
+    """Counts and item vectors of sixteen numbers, the head found at home; ten rounds of everybody, with momentum."""
+    hyper = {"dim": 16, "epochs": 3, "item_rate": 4.0, "item_spread": 0.3}
     return counted(2 * noise), meta(2 * noise, ("items",), 10, 1.0, {"rate": 2.0, "momentum": 0.8}, **hyper)
 
 
@@ -104,15 +117,19 @@ RECIPES = {
 
 
 def plan_for(name: str, epsilon: float, devices: int) -> Plan:
-    """The recipe whose whole run costs this ε: the noise is found by halving, on the price of the plan itself."""
+    """The recipe whose whole run costs this ε: one noisy stage promises it, the noise of two is found by halving."""
 
     def made(noise: float) -> Plan:
         return choose(Plan(name.replace(" ", "-").replace(",", ""), RECIPES[name](noise)))
 
     if math.isinf(epsilon):
         return made(0.0)
-    low, high = 1e-2, 1e3
-    for _ in range(30):
+    noisy = [number for number, stage in enumerate(made(1.0).stages, 1) if stage.privacy["mechanism"] == "gaussian"]
+    if len(noisy) == 1:
+        kept = {key: value for key, value in made(1.0).stages[noisy[0] - 1].privacy.items() if key != "noise"}
+        return choose(made(1.0), {f"{noisy[0]}.privacy": {**kept, "epsilon": epsilon}})
+    low, high = 1e-1, 1e2
+    for _ in range(25):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if price(made(middle), devices).whole.epsilon <= epsilon else (middle, high)
     return made(high)
@@ -175,6 +192,43 @@ def log_of(data: str | None, users: int, asked: int) -> Log:
     return Log(f"movies, synthetic, {users:,} people", dataset("movies", users=users), asked)
 
 
+def table(result: dict[str, Any]) -> str:
+    """One log's Hits@10: a row a recipe, a column an ε; a star where the interval of the gain on popularity is above 0."""
+    rows = result["rows"]
+    epsilons = sorted((e for e in rows if e != "nothing sent"), key=float)
+    names = list(dict.fromkeys(name for e in epsilons for name in rows[e]))
+    alone = rows["nothing sent"]["untrained, adapted"]["Hits@10"][0]
+    lines = [
+        f"**{result['data']}**: {result['people']:,} people learn, {result['seeds']} seed(s), δ = {result['delta']:.1e}.",
+        "",
+    ]
+    lines += [
+        f"| Hits@10 at ε | {' | '.join('∞' if e == 'inf' else e for e in epsilons)} |",
+        f"|---|{'---|' * len(epsilons)}",
+    ]
+    for name in names:
+        lines.append(f"| {name} | {' | '.join(_cell(rows[e].get(name)) for e in epsilons)} |")
+    return "\n".join(
+        [*lines, f"| untrained, adapted at home (nothing sent) | {' | '.join([f'{alone:.4f}'] * len(epsilons))} |"]
+    )
+
+
+def _cell(cell: dict[str, Any] | None) -> str:
+    if cell is None:
+        return "–"
+    mean, low, high = cell["Hits@10"]
+    star = " *" if cell.get("Hits@10, less popularity", [0, 0, 0])[1] > 0 else ""
+    return f"{mean:.4f} ± {(high - low) / 2:.4f}{star}"
+
+
+def page() -> None:
+    """The tables of every result file, between their marks."""
+    path, mark = Path(__file__).parents[1] / "docs" / "privrec.md", "<!-- tables -->\n"
+    found = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(RESULTS.glob("privrec-dp-*.json"))]
+    before, _, after = path.read_text(encoding="utf-8").split(mark)
+    path.write_text(mark.join([before, "\n\n".join(map(table, found)) + "\n", after]), encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", choices=("small", "full"), default="full")
@@ -182,7 +236,10 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=6000)
     parser.add_argument("--seeds", type=int, default=None)
     parser.add_argument("--recipes", nargs="*", default=list(RECIPES))
+    parser.add_argument("--page", action="store_true")
     options = parser.parse_args()
+    if options.page:
+        return page()
     warnings.simplefilter("ignore", HopelessWarning)
     small = options.size == "small"
     log = log_of(options.data, options.users, 150 if small else 1200)
@@ -192,7 +249,7 @@ def main() -> None:
     for seed in range(seeds):
         found.append(one_seed(log, seed, epsilons, recipes))
         people = len(log.split(seed).train)
-        digests = {name: plan_for(name, 8.0, people).digest for name in recipes}
+        digests = {name: plan_for(name, 8.0, people).digest for name in recipes}  # of what was promised
         told = {
             "machine": machine(),
             "data": log.label,

@@ -8,6 +8,7 @@ import pytest
 from tacit.audit.attacks import ATTACKS, Known, Seen, load_attack
 from tacit.audit.attacks.inversion import Inversion
 from tacit.audit.score import by_chance, by_popularity, expected_precision_of_complement, expected_recall, success
+from tacit.device.method import build
 from tacit.device.round import step
 from tacit.errors import PlanError
 from tacit.lab.data import from_events
@@ -46,9 +47,7 @@ def test_from_the_bytes_of_one_message_to_the_person_and_the_hidden_item():
     """π = 0: the message names one item the person does not have, and tells the one they have."""
     population = small_world(devices=9, items=60)
     hand = Hand("fpl", population, wire="rows")
-    method = choose("fpl", {"hyper.pi": 0.0})
-    hand = Hand("fpl", population, wire="rows")
-    object.__setattr__(hand.method, "pi", 0.0)
+    hand.method = build(choose("fpl", {"hyper.pi": 0.0}).stages[0], population.catalog)
     schema = wire_schema(hand.job, hand.params)
     attack = Inversion(Known(60, person=0.0025, rival=0.00025), 9)
     messages, vectors = [], []
@@ -59,7 +58,6 @@ def test_from_the_bytes_of_one_message_to_the_person_and_the_hidden_item():
         _, report = step(hand.method, hand.job.mechanism, 0, hand.broadcast, home, own)
         messages.append(unpack(schema, pack(schema, report)).payload)
     attack.read(Seen.read(hand.params, messages))
-    assert method.stages[0].hyper["pi"] == 0.0
     for device in range(9):
         had = np.unique(population.items[population.offsets[device] : population.offsets[device + 1]])
         guessed = np.flatnonzero(attack.guess()[device])
@@ -112,7 +110,10 @@ def test_recall_grows_as_expected_though_nothing_had_is_ever_sent(world):
 def test_pi_is_what_the_sign_tells_and_a_kept_coin_caps_it(world):
     plain = leakage(run_of(world, **{"hyper.pi": 0.3}), rounds=(200,), attacks=("sign", "inversion"), devices=PEOPLE)
     kept = leakage(
-        run_of(world, **{"hyper.pi": 0.3, "hyper.pi_memo": True}), rounds=(200,), attacks=("sign", "inversion"), devices=PEOPLE
+        run_of(world, **{"hyper.pi": 0.3, "hyper.pi_memo": True}),
+        rounds=(200,),
+        attacks=("sign", "inversion"),
+        devices=PEOPLE,
     )
     assert found(plain, "sign", 200).precision == 1.0
     assert found(plain, "sign", 200).recall == pytest.approx(expected_recall(HISTORY, 200, 0.3), abs=0.03)
@@ -185,5 +186,7 @@ def test_attacks_by_name():
 
 def test_only_pairwise_learning_can_be_attacked(world):
     run = simulate("popularity", world, quiet=True)
-    with pytest.raises(PlanError, match=r"Attacks are known for messages of the method 'fpl', got a run of 'popularity'"):
+    with pytest.raises(
+        PlanError, match=r"Attacks are known for messages of the method 'fpl', got a run of 'popularity'"
+    ):
         leakage(run)

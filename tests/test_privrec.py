@@ -15,6 +15,7 @@ from tacit.lab.shelf import choose
 from tacit.lab.worlds import movies
 from tacit.privacy import noise
 from tacit.privacy.mechanism import build_mechanism
+from tacit.privacy.price import price
 from tacit.privacy.sampler import build_sampler
 from tacit.rows import dense_tree
 from tacit.server.rule import build_rule
@@ -23,10 +24,10 @@ KEY = jax.random.key(5, impl=KEYS)
 DELTAS = jnp.array([(0.271, 0.542), (-0.271, 0.1355), (0.813, 0.271)])
 
 
-def made(**hyper):
+def made(rate=0.1, **hyper):
     """A small PrivRec on a small world, its start, and what its first person has."""
     world = movies(30, 60, seed=1)
-    settings = {"dim": 4, "hidden": (5,), "epochs": 2, **hyper}
+    settings = {"dim": 4, "hidden": (5,), "epochs": 2, "rate": rate, "item_rate": rate, **hyper}
     method = build(
         choose("privrec", {f"hyper.{name}": value for name, value in settings.items()}).stages[0], world.catalog
     )
@@ -173,7 +174,7 @@ def test_the_newest_events_are_learned_from_and_older_ones_are_no_negatives():
 
 
 def test_a_home_keeps_nothing_and_adaptation_learns_the_person():
-    method, params, history = made(epochs=150, rate=0.2)
+    method, params, history = made(epochs=150, rate=0.2, item_rate=0.2, adapts=())
     own = method.prepare(history)
     assert method.enter(KEY, own) == {}
     mine = method.adapt(KEY, params, {}, own)
@@ -188,7 +189,10 @@ def test_a_home_keeps_nothing_and_adaptation_learns_the_person():
 def test_leaves_that_are_sent_and_leaves_that_adapt():
     method, params, history = made(sends=("bias",), adapts=("head",), bias=True)
     own = method.prepare(history)
-    assert set(method.local(KEY, params, {}, own)[1]) == {"bias"}
+    update = method.local(KEY, params, {}, own)[1]
+    assert set(update) == {"bias"}
+    alone = made(sends=("bias",), adapts=("bias",), bias=True)[0].local(KEY, params, {}, own)[1]
+    assert not np.allclose(update["bias"].value, alone["bias"].value)  # the head moved beside it, and stayed at home
     assert set(method.adapt(KEY, params, {}, own)) == {"index", "head"}
     moved = {**params, "bias": params["bias"].at[7].add(2.0)}
     scores = [method.score(one, {}, own, jnp.full(3, -1), jnp.array([7, 8])) for one in (params, moved)]
@@ -242,3 +246,46 @@ def test_momentum_remembers_earlier_rounds():
     np.testing.assert_allclose(params["x"], 0.5 * (1 + 1.9) * np.array([2, -1]), rtol=1e-6)
     with pytest.raises(PlanError, match=r"server.momentum must be above 0 and at most 0.999, got 1.0"):
         build_rule({"rule": "mean_step", "momentum": 1.0})
+
+
+def test_counts_of_an_earlier_stage_decide_until_something_is_learned():
+    method, params, history = made(popular=2.0, smooth=5.0)
+    counts = jnp.arange(60, dtype=jnp.int32) - 3  # noise may take a count below 0
+    scores = method.score({**params, "counts": counts}, {}, method.prepare(history), jnp.full(3, -1), jnp.arange(60))
+    np.testing.assert_allclose(scores, 2 * np.log1p(np.maximum(np.arange(60) - 3, 0) / 5), atol=1e-6)
+
+
+def test_dislikes_may_be_left_out():
+    own, met = made()[0].prepare(made()[2]), made()[2].items >= 0
+    with_them, without = (made(dislikes=flag)[0]._samples(KEY, own).real.reshape(32, 5)[:, 0] for flag in (True, False))
+    assert np.asarray(with_them).tolist() == np.asarray(met).tolist()
+    assert np.asarray(without).tolist() == np.asarray(own["liked"]).tolist()
+
+
+# ---- plans ----
+
+
+@pytest.mark.parametrize("name", ["privrec", "privrec-sgd", "nn-self", "fofl-self", "dp-privrec-paper"])
+def test_a_plan_trains_every_leaf_of_the_network(name):
+    stage = choose(name).stages[0]
+    method = build(stage, movies(20, 60).catalog)
+    assert set(stage.trains) == set(method.sends or method.leaves)
+    assert len(stage.trains) == 6
+
+
+def test_dp_privrec_keeps_its_promise_and_sends_counts_alone():
+    plan = choose("dp-privrec")
+    cost = price(plan, 4832)
+    assert cost.whole.epsilon <= plan.stages[0].privacy["epsilon"] == 8.0
+    assert [stage.messages for stage in cost.stages] == [1, 0]
+
+
+def test_laplace_noise_bounds_the_whole_difference():
+    settings = {"mechanism": "laplace", "clip": "l1", "bound": 0.5, "epsilon": 4.0}
+    plan = choose("privrec", {"privacy": settings, "rounds": 2})
+    assert price(plan, 100).whole.epsilon == pytest.approx(4.0)
+    method, params, history = made()
+    update = method.local(KEY, params, {}, method.prepare(history))[1]
+    quiet = build_mechanism({"mechanism": "laplace", "clip": "l1", "bound": 1e-3, "scale": 1e-12})
+    sent = quiet.encode(KEY, update, {})
+    assert sum(float(jnp.abs(leaf).sum()) for leaf in sent.values()) == pytest.approx(1e-3, rel=1e-4)

@@ -90,7 +90,12 @@ def test_when_rows_will_do():
     assert not server.by_rows(none, plain, update, 13)  # too many for the table
     assert not server.by_rows(noise, plain, update, 1)  # noise is everywhere
     assert not server.by_rows(none, plain, {"items": jnp.zeros((100, 3))}, 1)
-    for other in ({"rule": "adam", "rate": 0.1}, {"rule": "sgd", "rate": 0.1, "decay": 0.5}, {"rule": "weighted_mean"}):
+    for other in (
+        {"rule": "adam", "rate": 0.1},
+        {"rule": "sgd", "rate": 0.1, "decay": 0.5},
+        {"rule": "weighted_mean"},
+        {"rule": "mean_step", "momentum": 0.9},
+    ):
         assert not server.by_rows(none, build_rule(other), update, 1)
 
 

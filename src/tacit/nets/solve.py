@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+LARGE = 48  # systems of this size and more are solved by gradients on a GPU too
+
 
 def dot(left: jax.Array, right: jax.Array) -> jax.Array:
     """left @ right in full float32: what a GPU makes of a product by default keeps three digits, too few for a solve."""
@@ -23,8 +25,11 @@ def gram(rows: jax.Array, weight: jax.Array) -> jax.Array:
 def solve(matrix: jax.Array, vector: jax.Array) -> jax.Array:
     """matrix⁻¹ vector, to rounding, by what is best on the platform; derivatives are one more solve."""
 
+    # A GPU factorises many small matrices well and many larger ones slowly; conjugate gradients only multiply.
+    elsewhere = solve_by_cholesky if vector.shape[0] < LARGE else solve_by_gradients
+
     def run(_: Callable, right: jax.Array) -> jax.Array:
-        return lax.platform_dependent(matrix, right, cpu=solve_by_gradients, default=solve_by_cholesky)
+        return lax.platform_dependent(matrix, right, cpu=solve_by_gradients, default=elsewhere)
 
     return lax.custom_linear_solve(lambda x: dot(matrix, x), vector, run, symmetric=True)
 

@@ -22,10 +22,10 @@ def tower(layer: jax.Array, x: jax.Array) -> jax.Array:
     return jax.nn.relu(x @ layer[:-1] + layer[-1])
 
 
-def new_head(key: jax.Array, sizes: Sequence[int]) -> jax.Array:
-    """All layers of the given sizes as one vector, the last without a relu."""
+def new_head(key: jax.Array, sizes: Sequence[int], last: float = 1.0) -> jax.Array:
+    """All layers of the given sizes as one vector; the last has no relu, and its weights have the gain `last`."""
     layers = list(pairwise(sizes))
-    gains = [2.0] * (len(layers) - 1) + [1.0]
+    gains = [2.0] * (len(layers) - 1) + [last]
     keys = jax.random.split(key, len(layers))
     return jnp.concatenate([dense(k, a, b, gain).ravel() for k, (a, b), gain in zip(keys, layers, gains)])
 

@@ -91,7 +91,9 @@ def _leakage(card: dict[str, Any]) -> Any:
     rows = []
     for one in found:
         texts = (str(one["rounds"] or "–"), *(f"{one[name]:.3f}" for name in ("precision", "recall", "f1")))
-        rows.append(tag("tr", tag("th", one["attack"], scope="row"), *(tag("td", text, cls="number") for text in texts)))
+        rows.append(
+            tag("tr", tag("th", one["attack"], scope="row"), *(tag("td", text, cls="number") for text in texts))
+        )
     table = tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *rows))
     return join(tag("div", table, cls="scroll"), tag("p", "Measured, and no bound: a better attack may find more."))
 

@@ -65,6 +65,11 @@ class MeanStep(Rule):
     scale: Literal["mean", "sum"] = setting("mean")
     momentum: float | None = setting(None, above=0.0, at_most=0.999)
 
+    @property
+    def moves_rows(self) -> bool:
+        """Without momentum, which goes on moving what nobody sent."""
+        return self.momentum is None
+
     def init(self, params: dict) -> Any:
         """No state; with momentum, what is left of earlier rounds."""
         return () if self.momentum is None else jax.tree.map(jnp.zeros_like, params)

@@ -22,7 +22,7 @@ class Seen(NamedTuple):
 
     items: np.ndarray  # float[N, d], broadcast
     bias: np.ndarray  # float[N], broadcast
-    index: np.ndarray  # int[M, r], which rows; N is padding
+    rows: np.ndarray  # int[M, r], which; N is padding
     item_moves: np.ndarray  # float[M, r, d]
     bias_moves: np.ndarray  # float[M, r]
 
@@ -31,7 +31,7 @@ class Seen(NamedTuple):
         """From unpacked messages, whose tables are dense: every row that is not zero counts.
 
         >>> tables = [{"items": np.array([[0.0], [2.0]]), "bias": np.array([0.0, 1.0])}]
-        >>> Seen.read({"items": np.zeros((2, 1)), "bias": np.zeros(2)}, tables).index.tolist()
+        >>> Seen.read({"items": np.zeros((2, 1)), "bias": np.zeros(2)}, tables).rows.tolist()
         [[1]]
         """
         n = len(params["bias"])
@@ -68,12 +68,15 @@ class Attack(ABC):
 
 
 def best(evidence: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """The `sizes[u]` items of most evidence of each row, bool[M, N]; of equals, the first.
+    """The `sizes[u]` items of most evidence of each row, bool[M, N].
+
+    Of equals, any: the numbers of items may say something about them, so chance decides, the same each time.
 
     >>> best(np.array([[0.1, 0.9, 0.5]]), np.array([2])).tolist()
     [[False, True, True]]
     """
-    order = np.argsort(-evidence, axis=1, kind="stable")
+    shuffled = np.random.default_rng(0).permutation(evidence.shape[1])
+    order = shuffled[np.argsort(-evidence[:, shuffled], axis=1, kind="stable")]
     chosen = np.arange(evidence.shape[1]) < np.asarray(sizes)[:, None]
     guess = np.zeros(evidence.shape, bool)
     np.put_along_axis(guess, order, chosen, axis=1)

@@ -16,7 +16,7 @@ class Complement(Attack):
     def read(self, seen: Seen) -> None:
         """Count how often each item was the rival."""
         row, place = np.nonzero(seen.bias_moves < 0)
-        self.add(row, seen.index[row, place], -1.0)
+        self.add(row, seen.rows[row, place], -1.0)
 
     def guess(self, sizes: np.ndarray | None = None) -> np.ndarray:
         """Everything never seen as a rival; with `sizes`, what was seen so least."""

@@ -27,13 +27,13 @@ class Inversion(Attack):
 
     def read(self, seen: Seen) -> None:
         """One vote for the item that explains each rival's move, if one does."""
-        row, place = np.nonzero((seen.bias_moves < 0) & (seen.index < self.known.n_items))
+        row, place = np.nonzero((seen.bias_moves < 0) & (seen.rows < self.known.n_items))
         size = max(1, _BLOCK // self.known.n_items)
         for start in range(0, row.size, size):
             self._read_some(seen, row[start : start + size], place[start : start + size])
 
     def _read_some(self, seen: Seen, row: np.ndarray, place: np.ndarray) -> None:
-        Q, b, j = seen.items.astype(float), seen.bias.astype(float), seen.index[row, place]
+        Q, b, j = seen.items.astype(float), seen.bias.astype(float), seen.rows[row, place]
         g = -(seen.bias_moves[row, place].astype(float) + self.known.bias * b[j])
         found = (g > 0) & (g < 1)
         row, j, g = row[found], j[found], g[found]

@@ -15,5 +15,5 @@ class Sign(Attack):
 
     def read(self, seen: Seen) -> None:
         """Moves add up: what chance did to one message, others undo."""
-        rows = np.broadcast_to(np.arange(seen.index.shape[0])[:, None], seen.index.shape)
-        self.add(rows, seen.index, seen.bias_moves)
+        rows = np.broadcast_to(np.arange(seen.rows.shape[0])[:, None], seen.rows.shape)
+        self.add(rows, seen.rows, seen.bias_moves)

@@ -18,14 +18,14 @@ class Had(NamedTuple):
     """What a person has, and how much of it they let be seen."""
 
     items: jax.Array  # int32[L], increasing, padded with the number of items
-    count: jax.Array  # int32[]
+    size: jax.Array  # int32[], how many
     pi: jax.Array  # float32[], the person's own π
 
 
 class Triple(NamedTuple):
     """What one triple wants to change: the item had first, then the rival; padding where it stays at home."""
 
-    index: jax.Array  # int32[2]
+    rows: jax.Array  # int32[2]
     items: jax.Array  # float32[2, d]
     bias: jax.Array  # float32[2]
 
@@ -61,7 +61,7 @@ class PairwiseLearning(Method):
     order: Literal["together", "person_first"] = setting("together")
     spread: float = setting(0.1, above=0.0)  # standard deviation of every first value
     steps: int = setting(300, at_least=1)  # at home, for somebody who took no part
-    reads: ClassVar[int | None] = 16  # two events, and those passed on the way to them
+    reads: ClassVar[int | None] = 16  # two events; the others are only counted
     learns: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {
         "trains": ["items", "bias"],
@@ -120,7 +120,7 @@ class PairwiseLearning(Method):
 
     def _triple(self, key: jax.Array, params: dict, p: jax.Array, own: Had, coins: Any) -> tuple[jax.Array, Triple]:
         """One pair: the person's step, and what is sent of the items'."""
-        i, j, coin = draw_pair(key, own.items, own.count, self.catalog.n_items)
+        i, j, coin = draw_pair(key, own.items, own.size, self.catalog.n_items)
         possible = self._possible(own)
         made = self._slopes(params, p, i, j)
         p_next = jnp.where(possible, p + self.rate * made.person, p)
@@ -140,16 +140,16 @@ class PairwiseLearning(Method):
 
     def _possible(self, own: Had) -> jax.Array:
         """Who has nothing, or everything, has no pair."""
-        return (own.count > 0) & (own.count < self.catalog.n_items)
+        return (own.size > 0) & (own.size < self.catalog.n_items)
 
     def _tables(self, made: Triple) -> dict[str, Rows]:
         """All triples as rows of the two tables; what an item gets from several adds up."""
         n = self.catalog.n_items
         if self.triples == 1:  # two different rows, or padding: sorting them takes no sort
-            order = jnp.where(made.index[0] > made.index[1], jnp.array([1, 0]), jnp.array([0, 1]))
-            index = made.index[order]
+            order = jnp.where(made.rows[0] > made.rows[1], jnp.array([1, 0]), jnp.array([0, 1]))
+            index = made.rows[order]
             return {"items": Rows(index, made.items[order], n), "bias": Rows(index, made.bias[order], n)}
-        index = made.index.reshape(-1)
+        index = made.rows.reshape(-1)
         return {
             "items": coalesce(index, made.items.reshape(-1, self.dim), n),
             "bias": coalesce(index, made.bias.reshape(-1), n),
@@ -160,7 +160,7 @@ class PairwiseLearning(Method):
         new = (local["learned"] == 0) & self._possible(own)
 
         def step(number: jax.Array, p: jax.Array) -> jax.Array:
-            i, j, _ = draw_pair(jax.random.fold_in(key, number), own.items, own.count, self.catalog.n_items)
+            i, j, _ = draw_pair(jax.random.fold_in(key, number), own.items, own.size, self.catalog.n_items)
             return p + self.rate * self._slopes(params, p, i, j).person
 
         # A loop of no steps costs nothing, so asking people who took part does not pay for newcomers.

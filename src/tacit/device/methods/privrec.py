@@ -44,7 +44,9 @@ class PrivRec(Method):
 
     - `meta = "maml"`: the update is the negative gradient through one step, from the older half of the events to the
       newer; second derivatives included.
-    - `sends` and `adapts` name the leaves that a round and an adaptation move; none named, all.
+    - `sends` and `adapts` name the leaves whose differences leave and those that are the person's own after an
+      adaptation; none named, all. A round moves both. By default no item's own row adapts: it would learn by heart
+      which items were drawn.
     - `bias` adds a number for each item to its log-odds.
     - `popular` adds the logarithm of the `counts` that an earlier stage learned, so that a device need not.
 
@@ -59,20 +61,21 @@ class PrivRec(Method):
     hidden: tuple = setting((32, 16, 8, 8))  # sizes of the layers on both towers
     kinds: tuple = setting(("categorical", "multi", "numeric"))  # of fields that are looked at; "words" may join
     epochs: int = setting(10, at_least=1)  # E₂
-    rate: float = setting(0.05, above=0.0)  # α₁
-    item_rate: float | None = setting(None, above=0.0)  # α₁ of what has a row for each item; as rate, if not said
+    rate: float = setting(0.1, above=0.0)  # α₁
+    item_rate: float = setting(1.0, above=0.0)  # α₁ of what has a row for each item: few samples of a batch move a row
     batch: int = setting(32, at_least=0)  # samples a step; 0: all of them
     negatives: int = setting(4, at_least=0)  # for each liked item
     above: float = setting(3.0)  # a rating above this is liked
     dislikes: bool = setting(True)  # whether what is met and not liked is learned from, as a no
     most: int = setting(200, at_least=0)  # of the newest events are learned from; 0: all
-    spread: float = setting(0.1, at_least=0.0)  # standard deviation of the first embeddings
+    spread: float = setting(0.1, at_least=0.0)  # standard deviation of the first vectors of fields
+    item_spread: float = setting(0.1, at_least=0.0)  # and of items; 0 leaves an item that is not trained to its fields
     bias: bool = setting(False)
     popular: float = setting(0.0, at_least=0.0)  # how much ln(1 + counts/smooth) of an earlier stage adds to log-odds
     smooth: float = setting(10.0, above=0.0)
     meta: Literal["reptile", "maml"] = setting("reptile")
     sends: tuple = setting(())
-    adapts: tuple = setting(())
+    adapts: tuple = setting(_LEAVES[1:-1])
     passes: int = setting(5, at_least=1)  # over pooled data, where the lab fits
     pace: float = setting(0.002, above=0.0)  # of Adam, in the lab
     learns: ClassVar[bool] = True
@@ -120,11 +123,12 @@ class PrivRec(Method):
         d, n = self.dim, self.catalog.n_items
         keys = jax.random.split(key, 6)
         rows = (n, table_rows(self.item_fields), table_rows(self.person_fields))
-        tables = [self.spread * jax.random.normal(k, (count, d)) for k, count in zip(keys, rows)]
+        wide = (self.item_spread, self.spread, self.spread)
+        tables = [size * jax.random.normal(k, (count, d)) for k, count, size in zip(keys, rows, wide)]
         params: dict[str, jax.Array] = dict(zip(_LEAVES, tables))
         params["item_tower"] = dense(keys[3], (1 + len(self.item_fields)) * d, d)
         params["person_tower"] = dense(keys[4], max(1, len(self.person_fields)) * d, d)
-        params["head"] = new_head(keys[5], self.sizes)
+        params["head"] = new_head(keys[5], self.sizes, 0.0 if self.popular else 1.0)  # at first, counts alone decide
         if self.bias:
             params["bias"] = jnp.zeros(n)
         if self.popular:
@@ -152,12 +156,13 @@ class PrivRec(Method):
         draw, order = jax.random.split(key)
         mine = self._samples(draw, own)
         start = self._held(params, mine.items)
-        moving = {name: start[name] for name in self.sends or self.leaves}
+        sends, adapts = self.sends or self.leaves, self.adapts or self.leaves
+        moving = {name: start[name] for name in self.leaves if name in (*sends, *adapts)}
         if self.meta == "maml":
             update = jax.tree.map(jnp.negative, self._through(start, moving, mine, own))
         else:
             update = jax.tree.map(jnp.subtract, self._descend(order, start, moving, mine, own), moving)
-        return local, self._as_rows(update, mine.items), jnp.ones(1)
+        return local, self._as_rows({name: update[name] for name in sends}, mine.items), jnp.ones(1)
 
     def adapt(self, key: jax.Array, params: dict, local: dict, own: dict) -> dict:
         """The same loop; what it moved is the person's own, with the rows of the items that occurred."""

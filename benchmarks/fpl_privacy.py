@@ -1,0 +1,149 @@
+"""What does it cost to protect pairwise learning? F1@10 against ε, and what attacks find, variant by variant.
+
+    python benchmarks/fpl_privacy.py                                   # three seeds, Foursquare Italy and MovieLens
+    python benchmarks/fpl_privacy.py --log ml-latest-small --seed 0    # a part, into a file of its own
+    python benchmarks/fpl_privacy.py --merge                           # parts into one
+
+Everybody's newest fifth is asked (protocol `fpl`). Attacks see what leaves the device, or, where the server is trusted and
+adds the noise, what leaves the server. Where there is noise the attacker is told how many items everybody has.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from harness import RESULTS, machine, write
+
+from tacit.audit.score import success
+from tacit.lab.data import Population
+from tacit.lab.data.datasets import about_dataset, dataset
+from tacit.lab.evaluate import seen_mask
+from tacit.lab.federation import Federation
+from tacit.lab.fpl_study import Log, log_of
+from tacit.lab.hear import GRID, collect, job_of, move_in_all
+from tacit.lab.leakage import leakage
+from tacit.lab.outlook import HopelessWarning
+from tacit.lab.protocol import load_protocol
+from tacit.lab.readings import Said
+from tacit.lab.readings import log_of as said_log
+from tacit.lab.run import Run
+from tacit.lab.shelf import choose
+from tacit.lab.simulate import simulate
+from tacit.plans import Plan
+
+LOGS = ("foursquare-italy", "ml-latest-small")
+EPOCHS, MESSAGES, ATTACKED = 20, (1, 10, 100), 100
+CENTRAL, LOCAL, FIRST = (2.0, 8.0, 32.0, 128.0), (8.0, 128.0), (2.0, 4.0, 6.0)
+
+
+def variants(log: Log) -> Iterator[tuple[str, Plan]]:
+    """Name and plan of everything that is learned by rounds."""
+    rounds = EPOCHS * log.triples
+    yield "Top-Pop", choose("top-pop")
+    for pi in (0.0, 0.5, 1.0):
+        yield f"pFPL, π = {pi:g}", choose("fpl", {"rounds": rounds, "hyper.pi": pi})
+    yield "pFPL, π = 0.5, kept coins", choose("fpl", {"rounds": rounds, "hyper.pi": 0.5, "hyper.pi_memo": True})
+    for epsilon in CENTRAL:
+        yield f"noise at the server, ε = {epsilon:g}", choose("fpl-dp", epsilon=epsilon)
+    for epsilon in LOCAL:
+        privacy = {"mechanism": "qharmony", "form": "clip", "bound": 0.5, "epsilon": epsilon}
+        yield f"noise at home, ε = {epsilon:g}", choose("fpl-dp", {"privacy": privacy, "rounds": 5})
+
+
+def measured(name: str, log: Log, run: Run, seed: int, truth: bool = False) -> dict[str, Any]:
+    """Quality, what is promised, and what attacks find."""
+    split = log.split if not truth else replace(log.split, people=log.split.train)
+    answers, whole = load_protocol("fpl").ask(run, split, seed), run.price.whole
+    made = {"name": name, "seed": seed, "metrics": answers.metrics, "epsilon": whole.epsilon, "delta": whole.delta}
+    made |= {"unit": whole.unit, "trust": whole.trust, "attacks": []}
+    if run.plan.stages[0].method == "fpl":
+        noisy = run.plan.stages[0].privacy["mechanism"] != "none"
+        options: dict[str, Any] = {"rounds": (5,), "attacks": ("sign",)} if noisy else {"rounds": MESSAGES}
+        leaks = leakage(run, devices=ATTACKED, truth=log.split.train, **options)
+        made["attacks"] = [one.to_dict() for one in leaks]
+    return made
+
+
+def lies_of(people: Population, epsilon: float, seed: int) -> tuple[Population, np.ndarray]:
+    """Everybody's history through randomised response, by the devices' own code; as a log and as bits."""
+    plan = choose("dplcf", epsilon=epsilon)
+    federation = Federation(plan, people, seed=seed, grid=GRID)
+    job = job_of(federation)
+    move_in_all(federation, job)
+    reports = collect(federation, job)
+    bits = np.unpackbits(reports.packed, axis=1, count=reports.width).astype(bool)
+    return said_log(Said(federation, job, reports, np.zeros((0, 0), np.int32))), bits
+
+
+def randomised_first(log: Log, epsilon: float, seed: int) -> dict[str, Any]:
+    """Learn from lies, which may be told to anybody; answer at home from the truth."""
+    people = log.split.train
+    lies, bits = lies_of(people, epsilon, seed)
+    plan = choose("fpl", {"rounds": EPOCHS * log.triples, "hyper.pi": 1.0, "hyper.steps": 1000})
+    run = simulate(plan, lies, seed=seed, quiet=True)
+    made = measured(f"lies first, ε = {epsilon:g}", log, run, seed, truth=True)
+    had = seen_mask(people, np.arange(len(people)), np.arange(people.catalog.n_items))
+    said = {"attack": "believe every word", "rounds": 1, **success(bits, had)._asdict()}
+    promised = {"epsilon": epsilon, "delta": 0.0, "unit": "interaction", "trust": "nobody"}
+    return {**made, **promised, "attacks": [*made["attacks"], said]}
+
+
+def study(name: str, seeds: list[int]) -> Iterator[dict[str, Any]]:
+    log = log_of(name, dataset(name))
+    for seed in seeds:
+        for label, plan in variants(log):
+            began = time.perf_counter()
+            run = simulate(plan, log.split.train, seed=seed, quiet=True)
+            row = {"log": name, **measured(label, log, run, seed)}
+            print(_line(row, time.perf_counter() - began), flush=True)
+            yield row
+        for epsilon in FIRST:
+            began = time.perf_counter()
+            row = {"log": name, **randomised_first(log, epsilon, seed)}
+            print(_line(row, time.perf_counter() - began), flush=True)
+            yield row
+
+
+def _line(row: dict[str, Any], seconds: float) -> str:
+    best = max((one["f1"] for one in row["attacks"] if one["attack"] not in ("chance", "popularity")), default=0.0)
+    return (
+        f"{row['log']} {row['name']}: F1@10 {row['metrics']['F1@10']:.4f}, best attack's F1 {best:.3f}, {seconds:.0f} s"
+    )
+
+
+def merged() -> list[dict[str, Any]]:
+    parts = sorted(RESULTS.glob("fpl-privacy-*.json"))
+    rows = [row for part in parts for row in json.loads(part.read_text())["rows"]]
+    for part in parts:
+        part.unlink()
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--log", choices=LOGS)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--merge", action="store_true")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore", HopelessWarning)
+    about = {"machine": machine(), "epochs": EPOCHS, "attacked": ATTACKED}
+    if options.merge:
+        write("fpl-privacy", {**about, "rows": merged()})
+        return
+    names = [name for name in ([options.log] if options.log else LOGS) if about_dataset(name).present]
+    seeds = [0, 1, 2] if options.seed is None else [options.seed]
+    part = "" if options.log is None and options.seed is None else f"-{options.log or 'all'}-{options.seed}"
+    rows: list[dict[str, Any]] = []
+    for name in names:
+        for row in study(name, seeds):
+            rows.append(row)
+            write(f"fpl-privacy{part}", {**about, "rows": rows})  # what is done is kept
+
+
+if __name__ == "__main__":
+    main()

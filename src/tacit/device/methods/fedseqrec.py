@@ -1,0 +1,250 @@
+"""FedSeqRec: organisations train one sequential recommender together. Differences of its layers leave, and a weight or two."""
+
+from typing import Any, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from tacit.catalog import Catalog
+from tacit.device.history import History
+from tacit.device.method import Method, masked
+from tacit.errors import PlanError
+from tacit.nets.descent import shuffled
+from tacit.nets.gru import Form
+from tacit.nets.lengths import closeness, ends, histogram, named, places, runs
+from tacit.nets.people import summed, unit
+from tacit.nets.sequence import Sizes, Statistics, item_vectors, new_encoder, new_statistics, sampled_loss, tastes
+from tacit.nets.windows import Samples, newest, right_aligned, samples
+from tacit.nets.words import word_counts, worded
+from tacit.settings import setting
+
+_MANY = 256  # where the catalog is so many times longer than what is asked, its items are looked at one by one
+_OPTIMISERS = {"sgd": optax.sgd, "adam": optax.adam}
+
+
+class FederatedSequences(Method):
+    """Train the encoder at home for a few epochs, send the difference.
+
+    A device is an organisation that holds many people's sequences, or one person. Event fields named `person` and
+    `sequence` say whose each event is and which sequence it belongs to; without them everything is one sequence. Each
+    event but a sequence's first is a sample: what came before it, it, and `negatives` items drawn at random.
+
+    - The first weight of a report is the number of sequences, n. `second` adds another, γ, which the server's rule
+      `reaverage` mixes with it: `lengths` and `taste` are e^−KL of the organisation's own histogram from everybody's,
+      which a stage of method `handshake` has collected; `equal` is 1, `root` is √n.
+    - With `bound`, the update is a sum over people instead: of one step each, at most 1 long in units of the bound; and
+      how many people there are. Mechanism `members` adds the noise that this asks for.
+    - `adapt` trains for `home` epochs at home: what an organisation gains by making the model its own.
+
+    `long = "attention"` with `encoder = "convolution"` is FedNewsRec's network.
+
+    Paper: Li, Lin, Xiahou, Lin, Wu and Liu, "Federated low-rank tensor projections for sequential recommendation"
+    (Knowledge-Based Systems 2022); the other network is that of Qi et al., "Privacy-preserving news recommendation model
+    learning" (EMNLP 2020).
+    """
+
+    catalog: Catalog
+    width: int = setting(32, at_least=1)  # of hashed word vectors; those of a file have their own
+    tokens: int = setting(30, at_least=1)  # most words of an item
+    dim: int = setting(32, at_least=2)
+    heads: int = setting(4, at_least=1)
+    hidden: int = setting(16, at_least=1)
+    levels: int = setting(2, at_least=1)  # m; the rank is dim / m
+    window: int = setting(30, at_least=1)  # L
+    short: int = setting(10, at_least=1)
+    encoder: Literal["dense", "convolution"] = setting("dense")
+    long: Literal["tensor", "attention", "none"] = setting("tensor")
+    gru: Form = setting("reset_after")
+    norm: Literal["example", "batch"] = setting("example")
+    drop: float = setting(0.0, at_least=0.0, at_most=0.9)
+    epochs: int = setting(1, at_least=1)  # E
+    batch: int = setting(32, at_least=1)
+    steps: int = setting(0, at_least=0)  # most batches of an epoch; 0: all
+    optimiser: Literal["sgd", "adam"] = setting("adam")
+    rate: float = setting(0.003, above=0.0)
+    clip: float = setting(0.0, at_least=0.0)  # of each number of a gradient; 0: none
+    negatives: int = setting(4, at_least=1)  # K
+    second: Literal["none", "lengths", "taste", "equal", "root"] = setting("none")
+    longest: int = setting(60, at_least=3)  # sequences as long or longer share a bin
+    smoothing: float = setting(0.0, at_least=0.0)  # added to each bin of both histograms
+    bound: float | None = setting(None, above=0.0)  # of one person's step, in L2 norm
+    each: int = setting(16, at_least=1)  # samples of a person in a bounded step
+    group: int = setting(16, at_least=1)  # people stepped at a time; memory only
+    home: int = setting(0, at_least=0)  # epochs of adaptation
+    about: jax.Array = None  # pyright: ignore[reportAssignmentType]  # int32[n_items, T], the items' words; frozen
+    vectors: jax.Array = None  # pyright: ignore[reportAssignmentType]  # float32[V, width]; frozen
+    learns: ClassVar[bool] = True
+    suggested: ClassVar[dict[str, Any]] = {
+        "trains": [
+            *("word_layer", "item_attention", "item_vote", "item_voice", "long_tensor", "long_levels"),
+            *("short_input", "short_state", "fuse_vote", "fuse_voice"),
+        ],
+        "rounds": 30,
+        "server": {"rule": "mean_step", "rate": 1.0},
+    }
+
+    def __post_init__(self):
+        self.about, self.vectors = worded(self.catalog, self.tokens, self.width)
+
+    def __check_init__(self):
+        for name in ("heads", "levels"):
+            if self.dim % getattr(self, name):
+                raise PlanError(
+                    f"hyper.dim of fedseqrec must be a multiple of {name} = {getattr(self, name)}, got {self.dim}."
+                )
+
+    @property
+    def sizes(self) -> Sizes:
+        """What fixes the network."""
+        shape = (self.dim, self.heads, self.hidden, self.levels, self.short)
+        return Sizes(self.vectors.shape[1], *shape, self.encoder, self.long, self.gru, self.norm, self.drop)
+
+    def init(self, key: jax.Array) -> dict[str, jax.Array]:
+        """Random layers, and room for what a handshake collects."""
+        params = new_encoder(key, self.sizes)
+        if self.second in ("lengths", "taste"):
+            bins = self.longest - 1 if self.second == "lengths" else self.vectors.shape[0]
+            params |= {self.second: jnp.zeros(bins), "closeness": jnp.zeros(())}
+        return params
+
+    def prepare(self, history: History) -> dict:
+        """The items in order, each one's place in its sequence, and the number of its person."""
+        real = history.items >= 0
+        person, sequence = (named(self.catalog.event_fields, history.context, n) for n in ("person", "sequence"))
+        return {
+            "items": history.items,
+            "place": places(real, person, sequence),
+            "person": runs(real, person),
+        }
+
+    def enter(self, key: jax.Array, own: dict) -> dict:
+        """Nothing; under `batch`, statistics of nothing."""
+        del key, own
+        return new_statistics(self.sizes)._asdict() if self.norm == "batch" else {}
+
+    def local(self, key: jax.Array, params: dict, local: dict, own: dict) -> tuple[dict, dict, jax.Array]:
+        """Δ = θ_k − θ after E epochs, or the bounded sum over people; weights n and γ."""
+        start = self._theta(params)
+        if self.bound is not None:
+            return local, self._bounded(key, start, params, own), jnp.ones(1)
+        end = self._trained(key, start, own, self.epochs)
+        return self._kept(end, own, local), jax.tree.map(jnp.subtract, end, start), self._weight(params, own)
+
+    def adapt(self, key: jax.Array, params: dict, local: dict, own: dict) -> dict:
+        """The same loop for `home` epochs; what it made is the device's own."""
+        if self.home:
+            theta = self._trained(key, self._theta(params), own, self.home)
+            return {**self._kept(theta, own, local), "model": theta}
+        return self._kept(self._theta(params), own, local)
+
+    @eqx.filter_jit
+    def score(self, params: dict, local: dict, own: dict, recent: jax.Array, candidates: jax.Array) -> jax.Array:
+        """Taste of one person's sequence · item; the sequence is `recent`, or the newest one of the device."""
+        theta = local.get("model") or self._theta(params)
+        shown = right_aligned(recent, self.window)
+        own_last = newest(own["items"], own["place"], self.window)
+        before = jnp.where((shown >= 0).any(), shown, own_last)
+        few = _MANY * (before.size + candidates.size) < self.catalog.n_items
+        vectors = self._items(theta, jnp.concatenate([before, candidates]), table=not few)
+        known = Statistics(local["mean"], local["variance"]) if self.norm == "batch" else None
+        liked, _ = tastes(theta, self.sizes, vectors[None, : before.size], (before >= 0)[None], known)
+        return masked(vectors[before.size :] @ liked[0], candidates)
+
+    def _theta(self, params: dict) -> dict:
+        return {name: params[name] for name in jax.eval_shape(lambda: new_encoder(jax.random.key(0), self.sizes))}
+
+    def _items(self, theta: dict, items: jax.Array, table: bool, key: Any = None) -> jax.Array:
+        """Vectors of some items [..., d], 0 for padding: rows of the whole catalog's table, or made one by one."""
+        at = jnp.maximum(items, 0)
+        words = self.about if table else self.about[at.ravel()]
+        made = item_vectors(theta, self.sizes, self.vectors[jnp.maximum(words, 0)], words >= 0, key)
+        found = made[at] if table else made.reshape(*items.shape, -1)
+        return jnp.where((items >= 0)[..., None], found, 0.0)
+
+    def _lost(self, theta: dict, some: Samples, key: jax.Array) -> jax.Array:
+        """−ln softmax of the target among itself and its rivals, [b]."""
+        items = jnp.concatenate([some.before, some.target[:, None], some.rivals], axis=1)
+        vectors = self._items(theta, items, items.size >= self.catalog.n_items, key if self.drop else None)
+        liked, _ = tastes(theta, self.sizes, vectors[:, : self.window], some.before >= 0)
+        offered = vectors[:, self.window :]
+        return sampled_loss(jnp.einsum("bd,bkd->bk", liked, offered), items[:, self.window :] >= 0)
+
+    def _loss(self, theta: dict, own: dict, at: jax.Array, key: jax.Array) -> jax.Array:
+        """The mean loss of the samples at some events."""
+        draw, drop = jax.random.split(key)
+        rivals = (self.negatives, self.catalog.n_items)
+        some = samples(draw, own["items"], own["place"], at, self.window, rivals)
+        return jnp.where(some.real, self._lost(theta, some, drop), 0.0).sum() / jnp.maximum(some.real.sum(), 1)
+
+    @eqx.filter_jit  # where it is called outside a program, it is compiled once
+    def _trained(self, key: jax.Array, theta: dict, own: dict, epochs: int) -> dict:
+        """Mini-batch descent over all samples, `epochs` times; batches of padding alone are never made."""
+        clip = optax.clip(self.clip) if self.clip else optax.identity()
+        descent = optax.chain(clip, _OPTIMISERS[self.optimiser](self.rate))
+        real = own["place"] >= 1
+        batches = -(-real.sum() // self.batch)
+        batches = jnp.minimum(batches, self.steps) if self.steps else batches
+
+        def epoch(carry: tuple, key: jax.Array) -> tuple[tuple, None]:
+            order, draw = jax.random.split(key)
+            at = shuffled(order, real, self.batch)
+
+            def step(turn: jax.Array, carry: tuple) -> tuple:
+                theta, state = carry
+                slope = jax.grad(self._loss)(theta, own, at[turn], jax.random.fold_in(draw, turn))
+                moves, state = descent.update(slope, state)
+                return optax.apply_updates(theta, moves), state
+
+            return jax.lax.fori_loop(0, batches, step, carry), None
+
+        return jax.lax.scan(epoch, (theta, descent.init(theta)), jax.random.split(key, epochs))[0][0]
+
+    @eqx.filter_jit
+    def _bounded(self, key: jax.Array, theta: dict, params: dict, own: dict) -> dict:
+        """Σ over people of one step each, at most 1 long, and how many people there are."""
+        items, person, place = own["items"], own["person"], own["place"]
+        length = items.shape[0]
+        first = jnp.searchsorted(jnp.where(person >= 0, person, length), jnp.arange(length + 1))
+
+        def one(who: jax.Array) -> dict:
+            mine = jax.random.fold_in(key, who)
+            draw, rest = jax.random.split(mine)
+            begin, end = first[who], first[jnp.minimum(who + 1, length)]
+            at = begin + (jax.random.uniform(draw, (self.each,)) * (end - begin)).astype(jnp.int32)
+            slope = jax.grad(self._loss)(theta, own, at, rest)
+            step = unit(jax.tree.map(lambda g: -self.rate * g, slope), self.bound or 1.0)
+            if self.second == "lengths":  # how usual this person's lengths are: theirs alone to know, so free
+                theirs = jnp.where(person == who, place, -1)
+                g = closeness(histogram(theirs, self.longest), params["lengths"], jnp.zeros(()), self.smoothing)
+                step = jax.tree.map(lambda leaf: g * leaf, step)
+            return {**step, "people": jnp.ones(())}
+
+        return summed(one, person.max() + 1, self.group)
+
+    def _weight(self, params: dict, own: dict) -> jax.Array:
+        """n, and γ where there is one."""
+        n = ends(own["place"]).sum().astype(jnp.float32)
+        if self.second == "none":
+            return n[None]
+        if self.second in ("equal", "root"):
+            return jnp.stack([n, jnp.sqrt(n) if self.second == "root" else (n > 0).astype(jnp.float32)])
+        mine = (
+            histogram(own["place"], self.longest)
+            if self.second == "lengths"
+            else word_counts(self.about, own["items"], self.vectors.shape[0])
+        )
+        g = closeness(mine, params[self.second], params["closeness"], self.smoothing)
+        return jnp.stack([n, jnp.where(n > 0, g, 0.0)])
+
+    def _kept(self, theta: dict, own: dict, local: dict) -> dict:
+        """Under `batch`, the levels' statistics over the device's newest samples; they stay at home."""
+        if self.norm == "example":
+            return local
+        last = (own["items"] >= 0).sum()
+        at = last - 1 - jnp.arange(self.batch)
+        some = samples(jax.random.key(0), own["items"], own["place"], at, self.window, (1, 1))
+        vectors = self._items(theta, some.before, some.before.size >= self.catalog.n_items)
+        _, seen = tastes(theta, self.sizes, vectors, some.before >= 0)
+        return {**local, **seen._asdict()}

@@ -1,0 +1,55 @@
+"""Windows: the events before some events of an array of sequences, newest last."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+class Samples(NamedTuple):
+    """What came before, what came next, what might have: item numbers, -1 is padding."""
+
+    before: jax.Array  # int32[b, window]
+    target: jax.Array  # int32[b]
+    rivals: jax.Array  # int32[b, K]
+    real: jax.Array  # bool[b]
+
+
+def samples(key: jax.Array, items: jax.Array, place: jax.Array, at: jax.Array, window: int, draw: tuple) -> Samples:
+    """For the events `at`: the window before each in its own sequence, and rivals drawn uniformly, draw = (K, n_items).
+
+    The first event of a sequence is no sample, nor is one out of range; a rival that is in the window is no rival.
+    """
+    length = items.shape[0]
+    real = (at >= 0) & (at < length)
+    at = jnp.clip(at, 0, length - 1)
+    real &= place[at] >= 1
+    before = _before(items, at, jnp.where(real, place[at], 0), window)
+    count, n_items = draw
+    rivals = jax.random.randint(key, (at.shape[0], count), 0, n_items)
+    met = (rivals[:, :, None] == before[:, None, :]).any(axis=2) | (rivals == items[at][:, None])
+    return Samples(before, jnp.where(real, items[at], -1), jnp.where(met, -1, rivals), real)
+
+
+def newest(items: jax.Array, place: jax.Array, window: int) -> jax.Array:
+    """The last events of the newest sequence, int32[window]; padding is in front."""
+    last = jnp.max(jnp.where(items >= 0, jnp.arange(items.shape[0]), -1))
+    seen = jnp.where(last >= 0, place[jnp.maximum(last, 0)] + 1, 0)
+    return _before(items, last[None] + 1, seen[None], window)[0]
+
+
+def right_aligned(events: jax.Array, window: int) -> jax.Array:
+    """The last `window` of some events, padded in front.
+
+    >>> right_aligned(jnp.array([4, 5]), 3).tolist()
+    [-1, 4, 5]
+    """
+    return jnp.concatenate([jnp.full(window, -1, events.dtype), events])[-window:]
+
+
+def _before(items: jax.Array, at: jax.Array, seen: jax.Array, window: int) -> jax.Array:
+    """The `seen` events before each place `at`, at most `window` of them."""
+    back = jnp.arange(window, 0, -1)
+    index = at[:, None] - back
+    inside = (back <= seen[:, None]) & (index >= 0)
+    return jnp.where(inside, items[jnp.maximum(index, 0)], -1)
