@@ -9,6 +9,7 @@ on; `implicit` on the CPU. Without MovieLens-1M a synthetic log of its shape is 
 """
 
 import argparse
+import json
 import resource
 import sys
 import time
@@ -16,7 +17,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from harness import machine, race, write
+from harness import RESULTS, machine, race, write
 
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
@@ -124,16 +125,19 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=1_000_000)
     options = parser.parse_args()
     parts = options.only.split(",")
-    made: dict[str, Any] = {"machine": machine(), "target": "an epoch no slower than implicit's"}
-    if "epoch" in parts:
-        made["epoch"] = epoch(options.repeats)
-        print(made["epoch"], flush=True)
-    if "alone" in parts:
-        made["alone"] = alone(20)
-        print(made["alone"], flush=True)
-    if "scale" in parts:
-        made["scale"] = scale(options.most)
-    write(f"fpl-{jax.default_backend()}", made)
+    name = f"fpl-{jax.default_backend()}"
+    file = RESULTS / f"{name}.json"
+    made: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    made |= {"machine": machine(), "target": "an epoch no slower than implicit's"}
+    measures = {
+        "epoch": lambda: epoch(options.repeats),
+        "alone": lambda: alone(20),
+        "scale": lambda: scale(options.most),
+    }
+    for part in parts:
+        made[part] = measures[part]()
+        print(made[part], flush=True)
+        write(name, made)  # part by part: what is done is kept
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What does it cost to protect pairwise learning? F1@10 against ε, and what attacks find, variant by variant.
 
-    python benchmarks/fpl_privacy.py                                   # three seeds, Foursquare Italy and MovieLens
+    python benchmarks/fpl_privacy.py                                   # three seeds, every log that is there
     python benchmarks/fpl_privacy.py --log ml-latest-small --seed 0    # a part, into a file of its own
     python benchmarks/fpl_privacy.py --merge                           # parts into one
 
@@ -36,7 +36,7 @@ from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate
 from tacit.plans import Plan
 
-LOGS = ("foursquare-italy", "ml-latest-small")
+LOGS = ("foursquare-italy", "ml-latest-small", "tastes")  # the last is synthetic, and always there
 EPOCHS, MESSAGES, ATTACKED = 20, (1, 10, 100), 100
 CENTRAL, LOCAL, FIRST = (2.0, 8.0, 32.0, 128.0), (8.0, 128.0), (2.0, 4.0, 6.0)
 

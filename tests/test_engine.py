@@ -16,6 +16,7 @@ import pytest
 from tacit.device.gate import send
 from tacit.errors import DataError, DeviceError, PlanError, RunError
 from tacit.lab.buckets import group, homes_of, share_out
+from tacit.lab.central import FITS
 from tacit.lab.data import Population, from_events
 from tacit.lab.shelf import load_plan
 from tacit.lab.simulate import simulate
@@ -312,7 +313,7 @@ def test_an_empty_log_is_refused():
 
 
 def test_pooling_is_for_baselines_only():
-    with pytest.raises(PlanError, match="fits bpr_mf, gmf, itemknn in the lab"):
+    with pytest.raises(PlanError, match=f"fits {', '.join(FITS)} in the lab"):
         run(fcf(rounds=0, sampler={"sampler": "pooled"}))
 
 

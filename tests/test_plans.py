@@ -73,7 +73,7 @@ def fcf(**changes):
         ({"hyper": {"dim": 2.5}}, "hyper of fcf.dim must be of type int, got 2.5."),
         ({"hyper": {"dim": True}}, "hyper of fcf.dim must be of type int, got True."),
         ({"hyper": {"penalty": 0}}, "hyper of fcf.penalty must be above 0, got 0.0."),
-        ({"hyper": {"weights": "none"}}, "hyper of fcf.weights must be one of 'all', 'own', got 'none'."),
+        ({"hyper": {"weights": "none"}}, "hyper of fcf.weights must be one of 'all', 'own', 'split', got 'none'."),
         ({"hyper": 3}, "Stage.hyper must be a table, got 3."),
         ({"method": "fcff"}, "Tacit has no method 'fcff'; did you mean 'fcf'?"),
         ({"rouns": 3}, "Plan stage 1 has no setting 'rouns'; did you mean 'rounds'?"),

@@ -8,6 +8,7 @@ import optax
 
 from tacit.catalog import Catalog
 from tacit.device.history import History
+from tacit.device.liking import liked
 from tacit.device.method import AtHome, masked
 from tacit.nets.mf import gather
 from tacit.nets.two_tower import cross_entropy, log_odds, new_head
@@ -54,10 +55,8 @@ class NeuralFactors(AtHome):
 
     def prepare(self, history: History) -> Rows:
         """The distinct liked items, each with weight 1."""
-        exists = history.items >= 0
-        rated = jnp.max(jnp.where(exists, history.labels, 0.0)) > 1
-        liked = exists & (history.labels > jnp.where(rated, self.above, 0.0))
-        own = coalesce(jnp.where(liked, history.items, -1), liked.astype(jnp.float32), self.catalog.n_items)
+        likes = liked(history, self.above)
+        own = coalesce(jnp.where(likes, history.items, -1), likes.astype(jnp.float32), self.catalog.n_items)
         return own.with_value(jnp.minimum(own.value, 1.0))
 
     def enter(self, key: jax.Array, own: Rows) -> dict:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from tacit.catalog import Catalog, Field
 from tacit.device.history import History
+from tacit.device.liking import liked
 from tacit.device.method import Method, masked
 from tacit.errors import PlanError, unknown
 from tacit.nets.descent import Batch, Pace, descend, shuffled, through_one_step
@@ -137,14 +138,12 @@ class PrivRec(Method):
 
     def prepare(self, history: History) -> dict:
         """The newest events, which of them are liked, everything ever met, and the person's own fields."""
-        exists = history.items >= 0
-        rated = jnp.max(jnp.where(exists, history.labels, 0.0)) > 1  # without ratings, every label is 1
-        liked = exists & (history.labels > jnp.where(rated, self.above, 0.0))
+        exists, length = history.items >= 0, history.items.shape[0]
         had = coalesce(history.items, exists.astype(jnp.float32), self.catalog.n_items)
-        length = history.items.shape[0]
         most = min(self.most or length, length)
         newest = jnp.maximum(exists.sum() - most, 0) + jnp.arange(most)
-        return {"items": history.items[newest], "liked": liked[newest], "had": had, "person": history.person}
+        likes = liked(history, self.above)[newest]
+        return {"items": history.items[newest], "liked": likes, "had": had, "person": history.person}
 
     def enter(self, key: jax.Array, own: dict) -> dict:
         """Nothing: what adaptation makes is made anew, so that a home stays small."""
@@ -196,11 +195,11 @@ class PrivRec(Method):
         items = jnp.concatenate([own["items"][:, None], rivals], axis=1).ravel()
         met = own["items"] >= 0 if self.dislikes else own["liked"]
         real = jnp.concatenate([met[:, None], unseen], axis=1).ravel()
-        liked = jnp.concatenate([own["liked"][:, None], jnp.zeros_like(unseen)], axis=1).ravel()
+        y = jnp.concatenate([own["liked"][:, None], jnp.zeros_like(unseen)], axis=1).ravel().astype(jnp.float32)
         index = coalesce(jnp.where(real, items, n), jnp.zeros(items.shape), n).index
         place = jnp.minimum(jnp.searchsorted(index, items), index.shape[0] - 1)
         event = jnp.repeat(jnp.arange(length), 1 + self.negatives)
-        return Samples(index, self._about(index), place, liked.astype(jnp.float32), real, event)
+        return Samples(index, self._about(index), place, y, real, event)
 
     def _held(self, params: dict, index: jax.Array) -> dict:
         """The parameters a device holds: of what has a row for each item, some rows."""

@@ -1,7 +1,8 @@
 """PrivRec, Wang et al. 2021: a meta-learned recommender with privacy for people, Tables 2 to 5, Figures 2 to 9."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -200,7 +201,7 @@ def accounting(number: int) -> Table:
     return table
 
 
-def _promised(privacy, epsilon: float) -> dict:
+def _promised(privacy: Mapping[str, Any], epsilon: float) -> dict[str, Any]:
     """The same mechanism with a promise instead of its noise."""
     return {**{name: value for name, value in privacy.items() if name != "noise"}, "epsilon": epsilon}
 
