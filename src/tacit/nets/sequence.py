@@ -67,9 +67,7 @@ def item_vectors(theta: dict, sizes: Sizes, words: jax.Array, real: jax.Array, k
     x = _drop(keys[0], jnp.where(real[..., None], words, 0.0), sizes.drop)
     if sizes.encoder == "convolution":
         edge = jnp.zeros_like(x[:, :1])
-        x = jnp.concatenate(
-            [jnp.concatenate([edge, x[:, :-1]], 1), x, jnp.concatenate([x[:, 1:], edge], 1)], axis=-1
-        )
+        x = jnp.concatenate([jnp.concatenate([edge, x[:, :-1]], 1), x, jnp.concatenate([x[:, 1:], edge], 1)], axis=-1)
     x = _drop(keys[1], jax.nn.relu(x @ theta["word_layer"][:-1] + theta["word_layer"][-1]), sizes.drop)
     x = jax.vmap(lambda one, exists: self_attention(theta["item_attention"], one, exists, sizes.heads))(x, real)
     x = _drop(keys[3], _drop(keys[2], x, sizes.drop), sizes.drop)

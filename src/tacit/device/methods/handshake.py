@@ -1,0 +1,111 @@
+"""Handshake: how long organisations' sequences are, or what their items are about. Histograms leave, once."""
+
+from typing import Any, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from tacit.catalog import Catalog
+from tacit.device.history import History
+from tacit.device.method import Method, masked
+from tacit.errors import PlanError
+from tacit.nets.lengths import closeness, ends, histogram, named, places, runs
+from tacit.nets.words import tokens_of, word_counts
+from tacit.settings import setting
+
+
+class Handshake(Method):
+    """Each device sends a histogram; the sum is everybody's, q. In a second round it may send g = e^−KL(p ‖ q).
+
+    - `of`: `lengths` counts sequences by their length, `taste` counts the words about the items.
+    - `says`: the histogram, or the `closeness` g, whose sum some rules divide by.
+    - `people`: every person counts as much as any other, so that nobody moves the sum by more than 1; and how many
+      people there are is told beside it. Mechanism `members` adds the noise that this asks for.
+    - `holdout` is a histogram to compare with instead of everybody's, for whoever has one: counts, bin by bin.
+
+    It scores nothing: a later stage does.
+
+    Paper: Li, Lin, Xiahou, Lin, Wu and Liu, "Federated low-rank tensor projections for sequential recommendation"
+    (KBS 2022), Algorithm 1.
+    """
+
+    catalog: Catalog
+    of: Literal["lengths", "taste"] = setting("lengths")
+    says: Literal["histogram", "closeness"] = setting("histogram")
+    tokens: int = setting(30, at_least=1)
+    longest: int = setting(60, at_least=3)
+    smoothing: float = setting(0.0, at_least=0.0)
+    people: bool = setting(False)
+    holdout: tuple = setting(())
+    about: jax.Array = None  # pyright: ignore[reportAssignmentType]  # int32[n_items, T]
+    vocabulary: int = eqx.field(static=True, default=0)
+    learns: ClassVar[bool] = False
+    suggested: ClassVar[dict[str, Any]] = {
+        "trains": ["lengths"],
+        "rounds": 1,
+        "server": {"rule": "mean_step", "scale": "sum"},
+    }
+
+    def __post_init__(self):
+        tokens, words = tokens_of(self.catalog, self.tokens)
+        self.about, self.vocabulary = jnp.asarray(tokens), len(words)
+
+    def __check_init__(self):
+        if self.holdout and len(self.holdout) != self.longest - 1:
+            raise PlanError(
+                f"hyper.holdout of handshake must count {self.longest - 1} bins, lengths 2 to {self.longest}, got "
+                f"{len(self.holdout)}."
+            )
+
+    def init(self, key: jax.Array) -> dict[str, jax.Array]:
+        """Nobody heard yet."""
+        del key
+        bins = self.longest - 1 if self.of == "lengths" else self.vocabulary
+        everybody = jnp.asarray(self.holdout, jnp.float32) if self.holdout else jnp.zeros(bins)
+        return {self.of: everybody, "closeness": jnp.zeros(())}
+
+    def prepare(self, history: History) -> dict:
+        """The device's own histogram, and how many people it has."""
+        real = history.items >= 0
+        person, sequence = (named(self.catalog.event_fields, history.context, n) for n in ("person", "sequence"))
+        whose, place = runs(real, person), places(real, person, sequence)
+        counted = ends(place) if self.of == "lengths" else real
+        weight = _share(counted, whose) if self.people else jnp.ones(real.shape)
+        if self.of == "lengths":
+            mine = histogram(place, self.longest, weight)
+        else:
+            mine = word_counts(self.about, history.items, self.vocabulary, weight)
+        return {"mine": mine, "people": (whose.max() + 1).astype(jnp.float32)}
+
+    def enter(self, key: jax.Array, own: dict) -> dict:
+        """Nothing."""
+        del key, own
+        return {}
+
+    def local(self, key: jax.Array, params: dict, local: dict, own: dict) -> tuple[dict, dict, jax.Array]:
+        """The histogram, or g."""
+        del key
+        if self.says == "histogram":
+            update = {self.of: own["mine"]}
+            return local, {**update, "people": own["people"]} if self.people else update, jnp.ones(1)
+        g = closeness(own["mine"], params[self.of], jnp.zeros(()), self.smoothing)
+        return local, {"closeness": jnp.where(own["mine"].sum() > 0, g, 0.0)}, jnp.ones(1)
+
+    def adapt(self, key: jax.Array, params: dict, local: dict, own: dict) -> dict:
+        """Nothing to adapt."""
+        del key, params, own
+        return local
+
+    def score(self, params: dict, local: dict, own: dict, recent: jax.Array, candidates: jax.Array) -> jax.Array:
+        """Everything alike."""
+        del params, local, own, recent
+        return masked(jnp.zeros(candidates.shape), candidates)
+
+
+def _share(counted: jax.Array, whose: jax.Array) -> jax.Array:
+    """For each event that counts, one over how many of the same person's do."""
+    length = whose.shape[0]
+    at = jnp.where(counted, whose, length)
+    many = jnp.zeros(length).at[at].add(1.0, mode="drop")
+    return 1.0 / jnp.maximum(many[jnp.minimum(at, length - 1)], 1.0)
