@@ -34,7 +34,7 @@ def test_printed_numbers():
 def test_activity(tiny):
     calendar, cycles = seqmf.reproduce(Options(("figure2",), seeds=(0,)))
     assert cycles.series["active people"][0] == (0.0, 8.0)  # everybody is active in their own first cycle
-    assert calendar.data == "apps, synthetic, 8 people"
+    assert calendar.data == "apps, synthetic, 8 people, 1 seed"
 
 
 def answered(**rows):
@@ -83,7 +83,7 @@ def test_noise_is_read_beside_the_untrained_table(monkeypatch):
 def test_the_place_is_synthetic_and_says_so():
     where = place("App Usage", None, (3,), 9)
     assert (where.label, where.protocol, where.cycles, where.every, where.epsilon) == (
-        "apps500, synthetic, 9 people",
+        "apps500, synthetic, 9 people, 1 seed",
         "seqmf-week",
         8,
         2,
