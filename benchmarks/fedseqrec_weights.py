@@ -3,7 +3,7 @@
     python benchmarks/fedseqrec_weights.py [--seeds 3] [--jobs 16] [--small]
 
 The movies world (synthetic) with sixteen organisations; everybody's last item among all items they have not seen. Each
-recipe is the plan `fedseqrec` or `fedseqrec-avg` with one table changed; same network, same rounds, same batches.
+recipe is the plan `fedseqrec` or `fedavg-seqrec` with one table changed; same network, same rounds, same batches.
 
     average   β: by how many sequences an organisation has (federated averaging)
     lengths   δ = 0.2 of β, the rest by e^−KL of lengths from everybody's (the paper's re-averaging)
@@ -60,7 +60,7 @@ def plan_of(task: Task) -> Any:
     settings: dict[str, Any] = {"rounds": task.size.rounds, **{f"hyper.{name}": value for name, value in hyper.items()}}
     if task.recipe in ("equal", "root"):
         settings |= {"hyper.second": task.recipe, "server.delta": 0.0}
-    return choose("fedseqrec-avg", settings)
+    return choose("fedavg-seqrec", settings)
 
 
 def answers(task: Task) -> tuple[Task, Any, Any]:

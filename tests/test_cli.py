@@ -21,6 +21,13 @@ def test_plan_lists_and_prints():
     assert "ε = ∞ per run" in printed
 
 
+def test_a_plan_as_json_counts_what_is_trained():
+    printed = json.loads(tacit("plan", "fedseqrec-paper", "--json").stdout)
+    assert printed["numbers_trained"][1] == 1_884_406
+    assert printed["guarantee"]["epsilon"] == "inf"
+    assert printed["stage"][1]["method"] == "fedseqrec"
+
+
 def test_run_json_then_resume(tmp_path):
     words, folder = ["run", "popularity", "--devices", "60", "--json"], str(tmp_path / "r")
     first = json.loads(tacit(*words, "--out", folder).stdout)

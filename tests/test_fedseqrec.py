@@ -224,6 +224,7 @@ def test_organisations_learn_and_their_people_answer(log):
     assert [row["reports"] for row in run.rounds] == [3] * 7
 
 
+@pytest.mark.slow
 def test_some_organisations_are_awake_and_the_same_run_comes_of_it_by_hand(log):
     """Partial participation, and the debug executor: one organisation at a time, without compiled rounds."""
     plan = tiny(
@@ -418,9 +419,10 @@ def test_a_private_run_and_a_private_handshake(log):
     assert float(loud.params["lengths"].sum()) == pytest.approx(1.0, abs=0.01)  # shares of people, all of them
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(LOUD)
 def test_l1_clipped_laplace_is_a_setting_away(log):
-    plan = tiny("fedseqrec-avg", rounds=1, **{"hyper.steps": 1}).with_setting(
+    plan = tiny("fedavg-seqrec", rounds=1, **{"hyper.steps": 1}).with_setting(
         "privacy", {"mechanism": "laplace", "epsilon": 5.0, "clip": "l1", "bound": 1.0}
     )
     run = simulate(plan, organisations(log), quiet=True)
@@ -444,7 +446,7 @@ def test_an_organisation_joins_late_and_another_leaves(log):
 
 def test_somebody_falls_silent_mid_run(log):
     """An organisation whose allowance is spent leaves the others' average as it is."""
-    plan = tiny("fedseqrec-avg", **{"rounds": 3, "hyper.steps": 1, "privacy": {"mechanism": "none", "messages": 2}})
+    plan = tiny("fedavg-seqrec", **{"rounds": 3, "hyper.steps": 1, "privacy": {"mechanism": "none", "messages": 2}})
     run = simulate(plan, organisations(log), quiet=True)
     assert [row["reports"] for row in run.rounds] == [3, 3, 0]
     two = simulate(plan.with_setting("rounds", 2), organisations(log), quiet=True)
@@ -453,7 +455,7 @@ def test_somebody_falls_silent_mid_run(log):
 
 
 def test_a_new_organisation_tries_at_home_first(log):
-    plan = tiny("fedseqrec-avg", **{"rounds": 4, "hyper.rate": 0.01})
+    plan = tiny("fedavg-seqrec", **{"rounds": 4, "hyper.rate": 0.01})
     run = simulate(plan, organisations(_of(log, [0, 1])), quiet=True)
     there = {name: np.asarray(leaf) for name, leaf in run.params.items()}
     seen = gain(run, leave_last_out(_of(log, [2]), recent=6), epochs=2, alone=2)

@@ -154,15 +154,23 @@ def protocols() -> None:
 def show_plan(
     name: Annotated[str | None, typer.Argument(help="A built-in plan, or a TOML file; none lists the shelf.")] = None,
     devices: Annotated[int, typer.Option(min=1, help="How many devices to price it for.")] = 1000,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object, with how many numbers are trained.")
+    ] = False,
 ) -> None:
     """Print a plan as TOML, with its digest and its price; without a name, the plans there are."""
-    from tacit.lab.shelf import load_plan, plan_names
+    from tacit.lab.shelf import load_plan, numbers_trained, plan_names
     from tacit.privacy.price import price
 
     if name is None:
-        print("\n".join(plan_names()))
+        print_json(plan_names()) if as_json else print("\n".join(plan_names()))
         return
     chosen = load_plan(name)
+    if as_json:
+        guarantee = price(chosen, devices).whole.to_dict()
+        facts = {"digest": chosen.digest, "numbers_trained": numbers_trained(chosen), "guarantee": guarantee}
+        print_json({**chosen.to_dict(), **facts})
+        return
     print(f"# digest {chosen.digest}")
     for number, claims in enumerate(price(chosen, devices).claims, 1):
         for claim in claims:

@@ -1,5 +1,6 @@
 """The shelf: built-in plans by name, a method's own suggestion, or a TOML file."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,8 +8,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from tacit.catalog import Catalog
-from tacit.device.method import method_class, method_names
+from tacit.device.method import build, method_class, method_names
 from tacit.errors import PlanError, unknown
 from tacit.plans import Plan, Stage
 from tacit.privacy.mechanism import build_mechanism
@@ -86,6 +89,20 @@ def complete(plan: Plan) -> Plan:
     Checks every setting on the way: an unknown name, a wrong type or a broken rule is refused here.
     """
     return replace(plan, stages=tuple(_complete(stage, number) for number, stage in enumerate(plan.stages, 1)))
+
+
+def numbers_trained(plan: Plan, n_items: int = 1) -> list[int]:
+    """How many numbers each stage trains; of a table of items, for so many items.
+
+    >>> numbers_trained(load_plan("fcf"), n_items=10) == [10 * load_plan("fcf").stages[0].hyper["dim"]]
+    True
+    """
+    counts = []
+    for stage in plan.stages:
+        params = jax.eval_shape(build(stage, Catalog(n_items)).init, jax.random.key(0))
+        leaves = jax.tree.leaves({name: params[name] for name in stage.trains if name in params})
+        counts.append(sum(math.prod(leaf.shape) for leaf in leaves))
+    return counts
 
 
 def _complete(stage: Stage, number: int) -> Stage:
