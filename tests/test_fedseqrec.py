@@ -401,6 +401,7 @@ def test_members_say_what_they_promise():
 
 
 @pytest.mark.filterwarnings(LOUD)
+@pytest.mark.slow
 def test_a_private_run_and_a_private_handshake(log):
     world = organisations(log)
     plan = tiny("fedseqrec-dp", rounds=2)
@@ -433,6 +434,7 @@ def test_l1_clipped_laplace_is_a_setting_away(log):
 # ---- who joins late, who leaves, who tries first ----
 
 
+@pytest.mark.slow
 def test_an_organisation_joins_late_and_another_leaves(log):
     """The model and everybody's ledger go on; who is gone is not asked, who is new is."""
     plan = tiny("fedseqrec", 2, **{"rounds": 2, "hyper.steps": 2})
@@ -454,6 +456,7 @@ def test_somebody_falls_silent_mid_run(log):
         np.testing.assert_array_equal(leaf, two.params[name])
 
 
+@pytest.mark.slow
 def test_a_new_organisation_tries_at_home_first(log):
     plan = tiny("fedavg-seqrec", **{"rounds": 4, "hyper.rate": 0.01})
     run = simulate(plan, organisations(_of(log, [0, 1])), quiet=True)

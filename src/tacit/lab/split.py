@@ -129,6 +129,8 @@ def calendar_days(
     if not training.any() or not testing.any():
         raise DataError(f"calendar_days needs more than {test + valid} days of log, got {last - day.min() + 1}.")
     tests, valids = (next_in_session(population, session, mask, recent) for mask in (testing, ~testing & ~training))
+    if not len(tests):
+        raise DataError(f"calendar_days found no session of two events in the last {test} day(s); ask in more days.")
     train = take(population, ~testing)
     notes = _newcomers(train, tests)
     return _checked(Split(population, train, tests, valids, notes=notes))
