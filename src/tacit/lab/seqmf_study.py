@@ -69,7 +69,8 @@ def place(paper: str, data: str | None, seeds: Iterable[int], users: int | None)
         users = users or (292 if first else 1000)
         days: dict[str, Any] = {} if first else {"days": 8}  # as long as App Usage
         worlds = tuple(dataset(name, users=users, seed=seed, **days) for seed in seeds)
-        label = f"{name}, synthetic, {users} people, {len(worlds)} seed{'s' if len(worlds) > 1 else ''}"
+        count = len(worlds)
+        label = f"{name}, synthetic, {users} people, {count} seed{'s' if count > 1 else ''}"
     else:
         log = dataset(name)
         worlds, label = tuple(log for _ in seeds), name
