@@ -10,7 +10,6 @@ everybody's homes and includes each device's own step. Synthetic histories; spee
 import argparse
 import json
 import math
-import resource
 import sys
 import time
 from dataclasses import replace
@@ -19,7 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from harness import RESULTS, machine, race, rounds_of, write
+from harness import RESULTS, machine, peak_memory, race, rounds_of, write
 
 from tacit.lab import tiles
 from tacit.lab.data import Population
@@ -184,7 +183,7 @@ def paper(repeats: int) -> dict:
     return {
         **{"people": people, "items": items, "events": int(log.items.size), "target": "40 ms on a GPU"},
         **times,
-        "peak_GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "peak_GiB": peak_memory(),
         "gpu_peak_GiB": stats.get("peak_bytes_in_use", 0) / 2**30,
         "bytes_up_a_device": -(-items // 8),
     }

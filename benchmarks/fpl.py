@@ -10,14 +10,13 @@ on; `implicit` on the CPU. Without MovieLens-1M a synthetic log of its shape is 
 
 import argparse
 import json
-import resource
 import sys
 import time
 from typing import Any
 
 import jax
 import numpy as np
-from harness import RESULTS, machine, race, write
+from harness import RESULTS, machine, peak_memory, race, write
 
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
@@ -109,9 +108,9 @@ def scale(most: int, rounds: int = 5) -> list[dict[str, Any]]:
             playing.play(number, number + 1)
         jax.block_until_ready(federation.params)
         each = (time.perf_counter() - began) / rounds
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        peak = peak_memory()
         made.append(
-            {"devices": devices, "seconds_a_round": each, "devices_per_second": devices / each, "peak_gb": peak}
+            {"devices": devices, "seconds_a_round": each, "devices_per_second": devices / each, "peak_GiB": peak}
         )
         print(made[-1], flush=True)
         playing.end()

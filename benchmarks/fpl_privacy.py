@@ -24,13 +24,13 @@ from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
 from tacit.lab.evaluate import seen_mask
 from tacit.lab.federation import Federation
-from tacit.lab.fpl_study import Log, log_of
 from tacit.lab.hear import GRID, collect, job_of, move_in_all
 from tacit.lab.leakage import leakage
 from tacit.lab.outlook import HopelessWarning
 from tacit.lab.protocol import load_protocol
 from tacit.lab.readings import Said
 from tacit.lab.readings import log_of as said_log
+from tacit.lab.reproduce.fpl_study import Log, log_of
 from tacit.lab.run import Run
 from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate

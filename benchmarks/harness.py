@@ -3,6 +3,7 @@
 import itertools
 import json
 import platform
+import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,19 @@ def rounds_of(plan: Plan, population: Population, **options: Any) -> Callable[[]
         return federation.params
 
     return turn
+
+
+def peak_memory() -> float:
+    """The most memory this program has held, in GiB.
+
+    Linux hands `ru_maxrss` down from the process that started this one, so the kernel's own mark of this program is read
+    where there is one.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        mark = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(mark.split()[1]) / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def machine() -> dict[str, str]:

@@ -5,7 +5,6 @@ python benchmarks/load.py [--events 25000000]
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -31,9 +30,11 @@ def make(path: Path, events: int) -> None:
 
 
 def load(path: str) -> dict:
+    from harness import peak_memory
+
     import tacit
 
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    before = peak_memory()
     began = time.perf_counter()
     log = tacit.interactions(path)
     return {
@@ -41,7 +42,7 @@ def load(path: str) -> dict:
         "items": log.catalog.n_items,
         "events": int(log.items.size),
         "seconds": time.perf_counter() - began,
-        "peak_GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "peak_GiB": peak_memory(),
         "peak_before_GiB": before,
     }
 

@@ -5,7 +5,6 @@ python benchmarks/scale.py [--method fcf|seqmf] [--most 1000000] [--rounds 3]
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 
 def one(method: str, devices: int, rounds: int) -> dict:
     import jax
-    from harness import rounds_of
+    from harness import peak_memory, rounds_of
     from speed import fcf, seqmf
 
     from tacit.lab.synthetic import histories
@@ -45,7 +44,7 @@ def one(method: str, devices: int, rounds: int) -> dict:
         "round_s": steady,
         "us_per_device": 1e6 * steady / devices,
         "devices_per_s": devices / steady,
-        "peak_GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "peak_GiB": peak_memory(),
         "gpu_peak_GiB": memory.get("peak_bytes_in_use", 0) / 2**30,
     }
 

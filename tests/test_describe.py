@@ -15,7 +15,7 @@ from tacit.errors import DataError
 from tacit.lab.data import from_events, paper_datasets
 from tacit.lab.data.describe import count_sessions, describe, events_over_time, long_tail, print_statistics
 from tacit.lab.data.interactions import interactions
-from tacit.lab.data.paper_datasets import CLAIMS, Claim, compare, core
+from tacit.lab.data.paper_datasets import CLAIMS, Claim, compare
 
 DAY = 86_400
 
@@ -91,13 +91,6 @@ def test_describe_a_file_on_the_command_line(log):
     assert say.invoke(app, ["describe"]).exit_code == 2
     lost = say.invoke(app, ["describe", "nothing.csv"])
     assert "has no dataset 'nothing.csv'" in str(lost.exception)
-
-
-def test_a_core_is_a_fixed_point():
-    # item 2 has one user; without it, user 1 has a single event left and falls away too
-    world = from_events(np.array([0, 0, 1, 1, 2, 2]), np.array([0, 1, 0, 2, 0, 1]))
-    left = core(world, 2)
-    assert (len(left), left.catalog.n_items, left.items.size) == (2, 2, 4)
 
 
 def test_monthly_sessions_leave_out_single_events(log):

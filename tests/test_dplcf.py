@@ -12,8 +12,8 @@ from tacit.device.methods.dplcf import LocalNeighbours
 from tacit.errors import PlanError
 from tacit.lab import tiles
 from tacit.lab.data import from_events
-from tacit.lab.dplcf import channel, inverse, printed_inverse
 from tacit.lab.evaluate import ranks
+from tacit.lab.reproduce.dplcf_channel import channel, inverse, printed_inverse
 from tacit.lab.shelf import choose, load_plan
 from tacit.lab.simulate import simulate
 from tacit.lab.split import held_out_people, leave_last_out

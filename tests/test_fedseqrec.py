@@ -23,6 +23,7 @@ from tacit.lab.simulate import simulate
 from tacit.lab.split import leave_last_out
 from tacit.lab.words import with_word_vectors
 from tacit.lab.worlds import movies
+from tacit.nets.lengths import places, runs
 from tacit.plans import Plan
 from tacit.privacy.mechanism import build_mechanism
 from tacit.privacy.price import price
@@ -357,6 +358,26 @@ def test_nobody_moves_an_organisations_sum_by_more_than_one(rate):
     # who comes after a longer or shorter person draws the same samples: places move, choices do not
     assert max(far) <= 2 + 1e-4
     assert max(far) > (0.5 if rate > 1 else 0.0)
+
+
+@pytest.mark.parametrize("unnamed", [False, True])
+def test_people_in_turns_are_people_all_the_same(unnamed):
+    """A log sorted by time has people in turns; what leaves is what leaves when each one's events stand together."""
+    catalog, _ = organisation([[1]])
+    together = people_of()
+    real, person = together.items >= 0, together.context[:, 0]
+    turn = jnp.argsort(jnp.where(real, places(real, person), 99), stable=True)  # one event of each, then the next
+    if unnamed:  # the events of one of the five say nothing of whose they are
+        together = together._replace(context=together.context.at[:, 0].set(jnp.where(person == 2, jnp.nan, person)))
+    turns = together._replace(items=together.items[turn], context=together.context[turn])
+    assert int(runs(turns.items >= 0, turns.context[:, 0]).max()) + 1 == int(real.sum())  # nobody twice in a row
+    for method in (method_of(catalog, bound=1.0), Handshake(catalog=catalog, people=True, longest=5)):
+        params = method.init(jax.random.key(0))
+        one, other = (
+            method.local(jax.random.key(5), params, {}, method.prepare(history))[1] for history in (together, turns)
+        )
+        assert float(other["people"]) == 5
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), one, other)
 
 
 def test_people_count_alike_in_a_private_histogram():

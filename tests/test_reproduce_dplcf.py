@@ -5,14 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from tacit.errors import DataError, PlanError
-from tacit.lab import dplcf_study
-from tacit.lab.data import from_events
-from tacit.lab.dplcf_orders import CUTS, PRIVATE, always, flat, orders
-from tacit.lab.dplcf_printed import LARGE, SMALL, TABLE6
-from tacit.lab.dplcf_study import ROWS, Study, core, large_log, plan_of, small_log, study
+from tacit.errors import PlanError
 from tacit.lab.readings import log_of, noise_floor, read, say
-from tacit.lab.reproduce import Options, paper
+from tacit.lab.reproduce import Options, dplcf_study, paper
+from tacit.lab.reproduce.dplcf_orders import CUTS, PRIVATE, always, flat, orders
+from tacit.lab.reproduce.dplcf_printed import LARGE, SMALL, TABLE6
+from tacit.lab.reproduce.dplcf_study import ROWS, Study, large_log, plan_of, small_log, study
 from tacit.lab.shelf import choose
 from tacit.lab.synthetic import tastes
 
@@ -155,14 +153,6 @@ def test_central_rivals_learn_from_the_lies(log):
 
 
 # ---- logs ----
-
-
-def test_core_takes_until_nothing_changes():
-    user, item = np.array([0, 0, 1, 1, 2, 2, 3]), np.array([0, 1, 0, 1, 1, 2, 2])
-    people = core(from_events(user, item), 2)
-    assert (len(people), people.catalog.n_items, people.items.size) == (2, 2, 4)
-    with pytest.raises(DataError, match=r"core\(9\) leaves nobody; choose a smaller number"):
-        core(from_events(user, item), 9)
 
 
 def test_without_data_the_logs_are_synthetic_and_say_so(monkeypatch, tmp_path):

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from tacit.errors import PlanError
-from tacit.lab import fpl_study
-from tacit.lab.fpl_study import GRIDS, ROWS, Grid, Study, covered, log_of, logs, oldest_first
 from tacit.lab.protocol import Answers
-from tacit.lab.reproduce import Options, paper
+from tacit.lab.reproduce import Options, fpl_study, paper
 from tacit.lab.reproduce.fpl import BEST_PI, COLUMNS, TABLE1, TABLE2
+from tacit.lab.reproduce.fpl_study import GRIDS, ROWS, Grid, Study, covered, log_of, logs, oldest_first
 from tacit.lab.split import Split
 from tacit.lab.synthetic import tastes
 from tacit.plans import Plan

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from tacit.errors import PlanError
-from tacit.lab import privrec_study
-from tacit.lab.privrec_orders import falls, faster, order, plateau, reached, rises
-from tacit.lab.privrec_printed import COLUMNS, ORDER, TABLE2, TABLE3
-from tacit.lab.privrec_study import SIZES, Log, app_log, movie_log, plan_of
-from tacit.lab.reproduce import Options, paper
+from tacit.lab.reproduce import Options, paper, privrec_study
+from tacit.lab.reproduce.privrec_orders import falls, faster, order, plateau, reached, rises
+from tacit.lab.reproduce.privrec_printed import COLUMNS, ORDER, TABLE2, TABLE3
+from tacit.lab.reproduce.privrec_study import SIZES, Log, app_log, movie_log, plan_of
 from tacit.lab.worlds import movies
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")

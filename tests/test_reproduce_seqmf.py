@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 from tacit.cli import app
 from tacit.lab.cycles import Timeline
 from tacit.lab.reproduce import Options, seqmf
+from tacit.lab.reproduce.seqmf_printed import METRICS, TABLES
+from tacit.lab.reproduce.seqmf_study import RIVALS, TUNED, Static, mechanisms, place
 from tacit.lab.reproduce.tables import Cell, Figure, Table
-from tacit.lab.seqmf_printed import METRICS, TABLES
-from tacit.lab.seqmf_study import RIVALS, TUNED, Static, mechanisms, place
 from tacit.report import write_paper
 from tacit.report.paper import curves
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tacit.catalog import Catalog
 from tacit.errors import DataError
 from tacit.lab.candidates import Everything, Sampled, SeenBefore
-from tacit.lab.cut import compact, owners, pick, take
-from tacit.lab.data import Population
+from tacit.lab.cut import compact, core, owners, pick, take
+from tacit.lab.data import Population, from_events
 from tacit.lab.sessions import active_people, at_least, clean, cycles_of, days_of, merge_repeats, sessions_of
 from tacit.lab.split import (
     LeakWarning,
@@ -270,3 +270,12 @@ def test_seen_in_training_is_what_training_holds():
     for row, device, target in zip(rows, split.test.device, split.test.target):
         known = set(split.train.items[split.train.offsets[device] : split.train.offsets[device + 1]])
         assert set(row[row >= 0]) == known | {target}
+
+
+def test_core_takes_until_nothing_changes():
+    # item 2 has one user of two items; without it that user has a single event left and falls away too
+    user, item = np.array([0, 0, 1, 1, 2, 2, 3]), np.array([0, 1, 0, 1, 1, 2, 2])
+    people = core(from_events(user, item), 2)
+    assert (len(people), people.catalog.n_items, people.items.size) == (2, 2, 4)
+    with pytest.raises(DataError, match=r"core\(9\) leaves nobody; choose a smaller number"):
+        core(from_events(user, item), 9)

@@ -48,6 +48,16 @@ def coalesce(index: jax.Array, value: jax.Array, rows: int) -> Rows:
     return Rows(distinct, summed, rows)
 
 
+def distinct(index: jax.Array, rows: int, dtype: Any = jnp.float32) -> Rows:
+    """Each index once, with a 1.
+
+    >>> distinct(jnp.array([7, 2, 7, -1]), 9).value.tolist()
+    [1.0, 1.0, 0.0, 0.0]
+    """
+    own = coalesce(index, jnp.ones(index.shape, dtype), rows)
+    return own.with_value(jnp.minimum(own.value, 1))
+
+
 def dense(leaf: jax.Array | Rows) -> jax.Array:
     """The table a leaf stands for."""
     if not isinstance(leaf, Rows):

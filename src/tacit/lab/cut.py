@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from tacit.catalog import Catalog
+from tacit.errors import DataError
 from tacit.lab.data import Population
 
 
@@ -59,3 +60,17 @@ def compact(population: Population) -> Population:
     names = None if population.item_names is None else np.asarray(population.item_names)[kept]
     items = np.searchsorted(kept, population.items).astype(np.int32)
     return replace(population, catalog=catalog, items=items, item_names=names)
+
+
+def core(people: Population, least: int) -> Population:
+    """People and items with at least so many of each other, taken again until nothing changes."""
+    while True:
+        often = np.bincount(people.items, minlength=people.catalog.n_items) >= least
+        busy = people.lengths >= least
+        keep = often[people.items] & busy[owners(people)]
+        if keep.all():
+            break
+        people = take(people, keep)
+    if not people.items.size:
+        raise DataError(f"core({least}) leaves nobody; choose a smaller number.")
+    return compact(pick(people, np.flatnonzero(people.lengths > 0)))

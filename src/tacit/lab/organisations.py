@@ -41,8 +41,8 @@ def organisations(log: Population, sequences: Literal["month", "person"] = "pers
     # events of the people in their new order, person by person
     events = np.repeat(log.offsets[people] - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
     person = np.repeat(np.arange(people.size), lengths)
-    context = np.stack([person, _sequence(log, events, person, sequences)], axis=1).astype(np.float32)
     per = np.bincount(log.silo[people][person], minlength=len(names)) if person.size else np.zeros(len(names), int)
+    context = np.stack([_within(person, per), _sequence(log, events, person, sequences)], axis=1).astype(np.float32)
     own = np.zeros((events.size, 0), np.float32) if log.context is None else log.context[events]
     return Population(
         replace(log.catalog, event_fields=(*FIELDS, *log.catalog.event_fields), person_fields=()),
@@ -50,7 +50,7 @@ def organisations(log: Population, sequences: Literal["month", "person"] = "pers
         log.items[events],
         None if log.times is None else log.times[events],
         None if log.labels is None else log.labels[events],
-        np.concatenate([_within(context, per), own], axis=1),
+        np.concatenate([context, own], axis=1),
         users=names,
         item_names=log.item_names,
         notes=log.notes,
@@ -67,12 +67,10 @@ def _sequence(log: Population, events: np.ndarray, person: np.ndarray, sequences
     return months - months.min(initial=0)
 
 
-def _within(context: np.ndarray, per: np.ndarray) -> np.ndarray:
+def _within(person: np.ndarray, per: np.ndarray) -> np.ndarray:
     """People numbered from 0 in each organisation: small numbers are exact in float32, and tell nothing of the others."""
-    first = np.concatenate([[0], np.cumsum(per)[:-1]])
-    start = np.where(per > 0, context[np.minimum(first, max(len(context) - 1, 0)), 0] if len(context) else 0, 0)
-    context[:, 0] -= np.repeat(start, per)
-    return context
+    first = np.concatenate([[0], np.cumsum(per)[:-1]])[per > 0]
+    return person - np.repeat(person[first], per[per > 0])
 
 
 def held(split: Split, sequences: Literal["month", "person"] = "person") -> Split:

@@ -1,10 +1,11 @@
-"""Descent at home: a few steps of plain gradient descent, and the gradient through one such step."""
+"""Descent at home: a few steps of plain gradient descent, the gradient through one such step, and Adam against rivals."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 Loss = Callable[[Any, Any], jax.Array]  # (parameters, batch) -> what is lost
 
@@ -26,6 +27,16 @@ class Pace(NamedTuple):
     def of(self, name: str) -> float:
         """The rate of one parameter."""
         return self.rate if name not in self.tables or self.table_rate is None else self.table_rate
+
+
+class Rivals(NamedTuple):
+    """How a person's vector is found: so many steps, and in each so many items drawn from all of them."""
+
+    drawn: int  # as many whatever the history
+    items: int
+    steps: int
+    pace: float  # of Adam
+    calm: float = 1e-8  # Adam's ε: where a slope vanishes, its rounding must not decide the step
 
 
 def step(loss: Loss, theta: dict, batch: Batch, pace: Pace) -> dict:
@@ -51,6 +62,20 @@ def descend(loss: Loss, theta: dict, batches: Batch, pace: Pace) -> dict:
 def through_one_step(loss: Loss, theta: dict, support: Batch, query: Batch, pace: Pace) -> dict:
     """∇_θ L_query(θ − α ∇L_support(θ)), second derivatives included: MAML's gradient."""
     return jax.grad(lambda t: loss(_seen(step(loss, t, support, pace), query, pace), query.data))(theta)
+
+
+def against_rivals(key: jax.Array, loss: Loss, start: jax.Array, rivals: Rivals) -> jax.Array:
+    """Where Adam leads from `start` on loss(p, rivals), with other items drawn in each step."""
+    adam = optax.adam(rivals.pace, eps=rivals.calm)
+
+    def step(state: tuple, key: jax.Array) -> tuple:
+        p, moments = state
+        some = jax.random.randint(key, (rivals.drawn,), 0, rivals.items)
+        move, moments = adam.update(jax.grad(loss)(p, some), moments)
+        return (p + move, moments), None
+
+    (p, _), _ = jax.lax.scan(step, (start, adam.init(start)), jax.random.split(key, rivals.steps))
+    return p
 
 
 def shuffled(key: jax.Array, real: jax.Array, size: int) -> jax.Array:

@@ -1,6 +1,7 @@
 """Sequences inside one array: where each begins, how long it is, and how far a histogram lies from everybody's."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,30 @@ def named(fields: Sequence[Field], context: jax.Array, name: str) -> jax.Array |
             return context[:, at]
         at += field.width
     return None
+
+
+class Sequences(NamedTuple):
+    """Events with each person's together: the items, the number of each one's person and its place in its sequence."""
+
+    items: jax.Array  # int32[L], -1 where there is no event
+    whose: jax.Array  # int32[L], from 0 in the order they stand; -1 where there is no event
+    place: jax.Array  # int32[L], from 0; -1 where there is no event
+
+
+def sequences(fields: Sequence[Field], items: jax.Array, context: jax.Array) -> Sequences:
+    """The events of each person side by side, in their order, whoever's events stood between them in the log.
+
+    A log sorted by time has people in turns. A turn taken for a person would let somebody with many turns add as much as
+    many people do, and a bound on each person would bound nobody. Events that name no person are one person's.
+    """
+    person, sequence = (named(fields, context, name) for name in ("person", "sequence"))
+    if person is not None:
+        person = jnp.where(jnp.isnan(person), -jnp.inf, person)
+        order = jnp.lexsort((person, items < 0))  # stable; padding stays last
+        items, person = items[order], person[order]
+        sequence = None if sequence is None else sequence[order]
+    real = items >= 0
+    return Sequences(items, runs(real, person), places(real, person, sequence))
 
 
 def runs(real: jax.Array, *names: jax.Array | None) -> jax.Array:

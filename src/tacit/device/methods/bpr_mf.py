@@ -4,13 +4,13 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from tacit.catalog import Catalog
 from tacit.device.history import History
 from tacit.device.method import AtHome, masked
+from tacit.nets.descent import Rivals, against_rivals
 from tacit.nets.mf import gather
-from tacit.rows import Rows, coalesce, lookup
+from tacit.rows import Rows, distinct, lookup
 from tacit.settings import setting
 
 _RIVALS = 32  # items not had, drawn in each step at home; as many whatever the history
@@ -45,8 +45,7 @@ class PairwiseFactors(AtHome):
 
     def prepare(self, history: History) -> Rows:
         """The distinct items, each with weight 1."""
-        own = coalesce(history.items, jnp.ones(history.items.shape), self.catalog.n_items)
-        return own.with_value(jnp.minimum(own.value, 1.0))
+        return distinct(history.items, self.catalog.n_items)
 
     def enter(self, key: jax.Array, own: Rows) -> dict:
         """A person of no taste, until the first adaptation."""
@@ -58,7 +57,6 @@ class PairwiseFactors(AtHome):
         del local
         Q, b = params["items"], params["bias"]
         Q_u, b_u = gather(Q, own.index), gather(b, own.index)
-        adam = optax.adam(self.pace)
 
         def loss(p: jax.Array, rivals: jax.Array) -> jax.Array:
             # −ln σ(score_i − score_j), the mean over items had i and not had j, and λ|p|²
@@ -66,15 +64,8 @@ class PairwiseFactors(AtHome):
             counts = own.value[:, None] * (1.0 - lookup(own, rivals))
             return -(counts * jax.nn.log_sigmoid(ahead)).sum() / jnp.maximum(counts.sum(), 1.0) + self.penalty * p @ p
 
-        def step(state: tuple, key: jax.Array) -> tuple:
-            p, moments = state
-            rivals = jax.random.randint(key, (_RIVALS,), 0, self.catalog.n_items)
-            move, moments = adam.update(jax.grad(loss)(p, rivals), moments)
-            return (p + move, moments), None
-
-        start = jnp.zeros(self.dim)
-        (p, _), _ = jax.lax.scan(step, (start, adam.init(start)), jax.random.split(key, self.steps))
-        return {"person": p}
+        rivals = Rivals(_RIVALS, self.catalog.n_items, self.steps, self.pace)
+        return {"person": against_rivals(key, loss, jnp.zeros(self.dim), rivals)}
 
     def score(self, params: dict, local: dict, own: Rows, recent: jax.Array, candidates: jax.Array) -> jax.Array:
         """p_u·q_i + b_i."""

@@ -14,7 +14,7 @@ from tacit.device.method import Method, masked
 from tacit.errors import PlanError
 from tacit.nets.descent import shuffled
 from tacit.nets.gru import Form
-from tacit.nets.lengths import closeness, ends, histogram, named, places, runs
+from tacit.nets.lengths import closeness, ends, histogram, sequences
 from tacit.nets.people import summed, unit
 from tacit.nets.sequence import Sizes, Statistics, item_vectors, new_encoder, new_statistics, sampled_loss, tastes
 from tacit.nets.windows import Samples, newest, right_aligned, samples
@@ -117,14 +117,9 @@ class FederatedSequences(Method):
         return params
 
     def prepare(self, history: History) -> dict:
-        """The items in order, each one's place in its sequence, and the number of its person."""
-        real = history.items >= 0
-        person, sequence = (named(self.catalog.event_fields, history.context, n) for n in ("person", "sequence"))
-        return {
-            "items": history.items,
-            "place": places(real, person, sequence),
-            "person": runs(real, person),
-        }
+        """The items person by person, each one's place in its sequence, and the number of its person."""
+        items, whose, place = sequences(self.catalog.event_fields, history.items, history.context)
+        return {"items": items, "place": place, "person": whose}
 
     def enter(self, key: jax.Array, own: dict) -> dict:
         """Nothing; under `batch`, statistics of nothing."""

@@ -10,7 +10,7 @@ from tacit.device.history import History
 from tacit.device.method import Method, masked
 from tacit.errors import PlanError, unknown
 from tacit.nets.pairwise import Penalties, Slopes, draw_pair, slopes
-from tacit.rows import Rows, coalesce
+from tacit.rows import Rows, coalesce, distinct
 from tacit.settings import setting
 
 
@@ -85,8 +85,8 @@ class PairwiseLearning(Method):
 
     def prepare(self, history: History) -> Had:
         """The distinct items, in order, and the person's own choice."""
-        own = coalesce(history.items, jnp.ones_like(history.items), self.catalog.n_items)
-        return Had(own.index, (own.value > 0).sum(dtype=jnp.int32), self._choice(history))
+        own = distinct(history.items, self.catalog.n_items, jnp.int32)
+        return Had(own.index, own.value.sum(), self._choice(history))
 
     def _choice(self, history: History) -> jax.Array:
         if self.own_pi is None:

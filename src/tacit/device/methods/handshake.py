@@ -10,7 +10,7 @@ from tacit.catalog import Catalog
 from tacit.device.history import History
 from tacit.device.method import Method, masked
 from tacit.errors import PlanError
-from tacit.nets.lengths import closeness, ends, histogram, named, places, runs
+from tacit.nets.lengths import closeness, ends, histogram, sequences
 from tacit.nets.words import tokens_of, word_counts
 from tacit.settings import setting
 
@@ -67,15 +67,13 @@ class Handshake(Method):
 
     def prepare(self, history: History) -> dict:
         """The device's own histogram, and how many people it has."""
-        real = history.items >= 0
-        person, sequence = (named(self.catalog.event_fields, history.context, n) for n in ("person", "sequence"))
-        whose, place = runs(real, person), places(real, person, sequence)
-        counted = ends(place) if self.of == "lengths" else real
-        weight = _share(counted, whose) if self.people else jnp.ones(real.shape)
+        items, whose, place = sequences(self.catalog.event_fields, history.items, history.context)
+        counted = ends(place) if self.of == "lengths" else items >= 0
+        weight = _share(counted, whose) if self.people else jnp.ones(items.shape)
         if self.of == "lengths":
             mine = histogram(place, self.longest, weight)
         else:
-            mine = word_counts(self.about, history.items, self.vocabulary, weight)
+            mine = word_counts(self.about, items, self.vocabulary, weight)
         return {"mine": mine, "people": (whose.max() + 1).astype(jnp.float32)}
 
     def enter(self, key: jax.Array, own: dict) -> dict:

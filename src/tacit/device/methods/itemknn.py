@@ -9,7 +9,7 @@ from tacit.catalog import Catalog
 from tacit.device.history import History
 from tacit.device.method import AtHome, masked
 from tacit.nets.neighbours import neighbour_scores
-from tacit.rows import Rows, coalesce
+from tacit.rows import Rows, distinct
 from tacit.settings import setting
 
 
@@ -33,8 +33,7 @@ class ItemNeighbours(AtHome):
 
     def prepare(self, history: History) -> Rows:
         """The distinct items, each with weight 1."""
-        own = coalesce(history.items, jnp.ones(history.items.shape), self.catalog.n_items)
-        return own.with_value(jnp.minimum(own.value, 1.0))
+        return distinct(history.items, self.catalog.n_items)
 
     def score(self, params: dict, local: dict, own: Rows, recent: jax.Array, candidates: jax.Array) -> jax.Array:
         """Σ similarity."""

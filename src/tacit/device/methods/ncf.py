@@ -4,15 +4,15 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from tacit.catalog import Catalog
 from tacit.device.history import History
 from tacit.device.liking import liked
 from tacit.device.method import AtHome, masked
+from tacit.nets.descent import Rivals, against_rivals
 from tacit.nets.mf import gather
 from tacit.nets.two_tower import cross_entropy, log_odds, new_head
-from tacit.rows import Rows, coalesce, lookup
+from tacit.rows import Rows, distinct, lookup
 from tacit.settings import setting
 
 _RIVALS = 128  # items not had, drawn in each step at home; as many whatever the history
@@ -55,9 +55,7 @@ class NeuralFactors(AtHome):
 
     def prepare(self, history: History) -> Rows:
         """The distinct liked items, each with weight 1."""
-        likes = liked(history, self.above)
-        own = coalesce(jnp.where(likes, history.items, -1), likes.astype(jnp.float32), self.catalog.n_items)
-        return own.with_value(jnp.minimum(own.value, 1.0))
+        return distinct(jnp.where(liked(history, self.above), history.items, -1), self.catalog.n_items)
 
     def enter(self, key: jax.Array, own: Rows) -> dict:
         """A person of no taste, until the first adaptation."""
@@ -68,7 +66,6 @@ class NeuralFactors(AtHome):
         """p_u and p'_u by Adam, with fresh items not had in each step."""
         del local
         q = gather(params["items"], own.index)
-        adam = optax.adam(self.pace, eps=_CALM)
 
         def loss(p: jax.Array, rivals: jax.Array) -> jax.Array:
             # the cross-entropies of items had and of items not had, and λ|p|²
@@ -77,15 +74,8 @@ class NeuralFactors(AtHome):
             not_had = cross_entropy(odds, jnp.zeros(_RIVALS), 1.0 - lookup(own, rivals))
             return had + self.negatives * not_had + self.penalty * p @ p
 
-        def step(state: tuple, key: jax.Array) -> tuple:
-            p, moments = state
-            rivals = jax.random.randint(key, (_RIVALS,), 0, self.catalog.n_items)
-            move, moments = adam.update(jax.grad(loss)(p, rivals), moments)
-            return (p + move, moments), None
-
-        start = jnp.zeros(2 * self.dim)
-        (p, _), _ = jax.lax.scan(step, (start, adam.init(start)), jax.random.split(key, self.steps))
-        return {"person": p}
+        rivals = Rivals(_RIVALS, self.catalog.n_items, self.steps, self.pace, _CALM)
+        return {"person": against_rivals(key, loss, jnp.zeros(2 * self.dim), rivals)}
 
     def odds(self, params: dict, p: jax.Array, q: jax.Array) -> jax.Array:
         """Σ h (p ∘ q) + layers of [p', q'], for one person and items [n, 2d]."""

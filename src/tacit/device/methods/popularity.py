@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from tacit.catalog import Catalog
 from tacit.device.history import History
 from tacit.device.method import Method, masked
-from tacit.rows import Rows, coalesce
+from tacit.rows import Rows, distinct
 
 
 class Popularity(Method):
@@ -29,8 +29,7 @@ class Popularity(Method):
 
     def prepare(self, history: History) -> Rows:
         """The distinct items, each with count 1."""
-        own = coalesce(history.items, jnp.ones_like(history.items), self.catalog.n_items)
-        return own.with_value(jnp.minimum(own.value, 1))
+        return distinct(history.items, self.catalog.n_items, jnp.int32)
 
     def enter(self, key: jax.Array, own: Rows) -> dict:
         """No private state."""

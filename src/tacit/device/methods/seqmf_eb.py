@@ -5,14 +5,14 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tacit.catalog import Catalog
 from tacit.device.history import History
-from tacit.device.method import Method, masked
+from tacit.device.method import masked
+from tacit.device.switching import Switching
 from tacit.errors import PlanError
 from tacit.nets.logit import fit, shares
 from tacit.nets.mf import dot, gather
 from tacit.nets.session import newest
-from tacit.nets.switch import Counts, arrivals, leave, log_odds, marginal, moment, stay, surprise
+from tacit.nets.switch import arrivals, leave, log_odds, marginal, moment, stay, surprise
 from tacit.nets.transitions import DAY, Habits, count, habits, pair_of
 from tacit.rows import Rows
 from tacit.settings import setting
@@ -33,7 +33,7 @@ class Own(NamedTuple):
     days: Days | None
 
 
-class SequentialEmpiricalBayes(Method):
+class SequentialEmpiricalBayes(Switching):
     """Own counts of where a person goes, over a prior that all people learn together.
 
     b says which items people go to, a which they stay with; with a `rank`, T and S also say who likes what (t_j·p_u)
@@ -51,7 +51,6 @@ class SequentialEmpiricalBayes(Method):
     with shared tables in the place of Q in Saiapin et al. (2024).
     """
 
-    catalog: Catalog
     at: Literal["day", "empty"] = setting("day")
     stays_too: bool = setting(True)  # whether a is learned
     rank: int = setting(0, at_least=0)  # columns of T and S; 0: none
@@ -59,15 +58,6 @@ class SequentialEmpiricalBayes(Method):
     newton: int = setting(4, at_least=1)  # Newton steps for it
     heard: float = setting(50.0, above=0.0)  # the most events it is fitted to count as
     spread: float = setting(0.1, above=0.0)  # standard deviation of the first T and S
-    arrivals: float = setting(20.0, above=0.0)  # κ₁: how many events the prior of where to go counts
-    steps: float = setting(20.0, above=0.0)  # κ₂: and where to go at all, for where to go from here
-    stays: float = setting(5.75, above=0.0)  # κs: and the prior of staying
-    stay: float = setting(0.5)  # c₀: log odds of staying before anything is known
-    temper: float = setting(0.7, at_least=0.0)  # weight of the log probability beside recency
-    first: float = setting(1.6)  # added for the item used before this one in the session,
-    second: float = setting(1.5)  # for the one before that,
-    older: float = setting(1.1)  # and for any other that was used in it
-    installed: int = setting(128, at_least=1)  # the most items counted: those used most
     learns: ClassVar[bool] = False
     suggested: ClassVar[dict[str, Any]] = {
         "trains": ["a", "b"],
@@ -163,10 +153,7 @@ class SequentialEmpiricalBayes(Method):
         last = newest(recent, 1)[0]
         prior = shares(params["b"][candidates] + dot(T[candidates], local.get("vector", jnp.zeros(0))), candidates >= 0)
         link, lean = dot(T[candidates], S[last]), params["a"][last] if self.stays_too else jnp.zeros(())
-        counts = Counts(
-            self.arrivals, self.steps, self.stays, self.stay, self.temper, (self.first, self.second, self.older)
-        )
-        return masked(log_odds(moment(own.habits, recent, candidates), counts, prior, link, lean), candidates)
+        return masked(log_odds(moment(own.habits, recent, candidates), self.counts, prior, link, lean), candidates)
 
 
 def one_day(key: jax.Array, days: Days, n: int) -> tuple[jax.Array, jax.Array]:

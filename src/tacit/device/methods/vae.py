@@ -10,7 +10,7 @@ from tacit.device.history import History
 from tacit.device.method import AtHome, masked
 from tacit.nets.autoencoder import decode, encode, first
 from tacit.nets.mf import gather
-from tacit.rows import Rows, coalesce
+from tacit.rows import Rows, distinct
 from tacit.settings import setting
 
 
@@ -47,9 +47,8 @@ class VariationalAutoencoder(AtHome):
 
     def prepare(self, history: History) -> Rows:
         """The distinct items, each with weight 1/√n, so that the set has length 1."""
-        own = coalesce(history.items, jnp.ones(history.items.shape), self.catalog.n_items)
-        had = jnp.minimum(own.value, 1.0)
-        return own.with_value(had / jnp.sqrt(jnp.maximum(had.sum(), 1.0)))
+        own = distinct(history.items, self.catalog.n_items)
+        return own.with_value(own.value / jnp.sqrt(jnp.maximum(own.value.sum(), 1.0)))
 
     def enter(self, key: jax.Array, own: Rows) -> dict:
         """Unread, until the first adaptation."""

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tacit.errors import TacitError
-from tacit.lab.data import Population, from_events
+from tacit.lab.cut import core
+from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
 from tacit.lab.data.describe import count_sessions, describe
 
@@ -48,22 +49,6 @@ def _launches(world: Population) -> dict[str, float]:
         "items": world.catalog.n_items,
         "sessions per user": round(count_sessions(world, QUARTER) / len(world), 1),
     }
-
-
-def core(world: Population, least: int) -> Population:
-    """Users and items with at least `least` events each, repeated until nothing more falls away."""
-    user = np.repeat(np.arange(len(world)), world.lengths)
-    item, keep = world.items, np.ones(world.items.size, bool)
-    while True:
-        few_users = np.bincount(user[keep], minlength=len(world)) < least
-        few_items = np.bincount(item[keep], minlength=world.catalog.n_items) < least
-        fewer = keep & ~few_users[user] & ~few_items[item]
-        if fewer.sum() == keep.sum():
-            break
-        keep = fewer
-    _, who = np.unique(user[keep], return_inverse=True)
-    _, what = np.unique(item[keep], return_inverse=True)
-    return from_events(who, what)
 
 
 def _at_least_60(world: Population) -> dict[str, float]:

@@ -1,5 +1,8 @@
 """Reproduce: the papers' tables and figures, ours beside theirs. One file for each paper; its name is the paper's.
 
+What a paper's file stands on lies beside it under longer names: `dplcf_printed`, what the paper prints; `dplcf_study`, the
+experiment; `dplcf_orders`, which findings hold.
+
 A paper's file defines `reproduce(options: Options) -> list[Table | Figure]` and `ABOUT`, one line.
 """
 
@@ -12,8 +15,9 @@ from tacit.errors import PlanError, unknown
 from tacit.lab.reproduce.tables import Cell as Cell
 from tacit.lab.reproduce.tables import Figure as Figure
 from tacit.lab.reproduce.tables import Table as Table
+from tacit.lab.reproduce.tables import said as said
 
-_FURNITURE = {"tables"}
+_FURNITURE = {"tables"}  # and whatever has a _ in its name
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Options:
 
 def paper_names() -> list[str]:
     """Every paper there is a file for."""
-    return sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name not in _FURNITURE)
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name not in _FURNITURE and "_" not in m.name)
 
 
 def paper(name: str) -> ModuleType:

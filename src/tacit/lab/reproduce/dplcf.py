@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from functools import cached_property
 
-from tacit.lab.dplcf_orders import CUTS, PRIVATE, always, flat, orders
-from tacit.lab.dplcf_printed import LARGE, SMALL, TABLE1, TABLE6
-from tacit.lab.dplcf_study import CENTRAL, ROWS, Log, Study, large_log, small_log, study
 from tacit.lab.reproduce import Cell, Figure, Options, Table
+from tacit.lab.reproduce.dplcf_orders import CUTS, PRIVATE, always, flat, orders
+from tacit.lab.reproduce.dplcf_printed import LARGE, SMALL, TABLE1, TABLE6
+from tacit.lab.reproduce.dplcf_study import CENTRAL, ROWS, Log, Study, large_log, small_log, study
 
 ABOUT = "Gao et al. 2020: item-based recommendation from randomised bits, one upload a device"
 NEIGHBOURS = (20, 30, 40, 50)
@@ -114,7 +114,7 @@ class _Paper:
             for row in rows:
                 paper = TABLE6[cut].get(row, (None,) * 4)
                 spans = [found[k].interval(row, f"NDCG@{cut}") for k in NEIGHBOURS]
-                cells = [Cell(span.mean, span.low, span.high, beside) for span, beside in zip(spans, paper)]
+                cells = [Cell.of(span, beside) for span, beside in zip(spans, paper)]
                 table.add(row, dict(zip(columns, cells)))
             means = {row: [found[k].mean(row, f"NDCG@{cut}") for k in NEIGHBOURS] for row in rows}
             table.notes += [flat(means, row, self.large.label) for row in ("DPLCF-SP", "DPLCF-SP, shrunk")]
@@ -125,5 +125,5 @@ def _cells(found: Study, row: str, metric: str, paper: tuple, full: bool) -> dic
     cells = {}
     for cut, beside in zip(CUTS, paper):
         span = found.interval(row, f"{metric}@{cut}", full)
-        cells[f"{metric}@{cut}"] = Cell(span.mean, span.low, span.high, beside)
+        cells[f"{metric}@{cut}"] = Cell.of(span, beside)
     return cells

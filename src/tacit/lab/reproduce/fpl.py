@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from functools import cached_property
 
-from tacit.lab.fpl_study import CORE, Log, Study, covered, logs, oldest_first, study
-from tacit.lab.reproduce import Cell, Figure, Options, Table
+from tacit.lab.reproduce import Cell, Figure, Options, Table, said
+from tacit.lab.reproduce.fpl_study import CORE, Log, Study, covered, logs, oldest_first, study
 from tacit.lab.statistics import interval
 
 ABOUT = "Anelli et al. 2021: pairwise learning in which people say how much of what they have may be seen"
@@ -108,7 +108,7 @@ class _Paper:
         figure.notes += [_peak(row, points, found.log.country) for row, points in found.curves.items()]
         nothing, popular = found.curves["pFPL"][0][1], found.mean("Top-Pop", "F1@10")
         words = f"pFPL at π = 0 has F1@10 {nothing:.4f}, Top-Pop {popular:.4f}"
-        figure.notes.append(_said("P3 (π = 0 still beats Top-Pop)", nothing > popular, words))
+        figure.notes.append(said("P3 (π = 0 still beats Top-Pop)", nothing > popular, words))
         figure.notes.append(
             "π is withholding, not noise: at every π the claim is ε = ∞; docs/fpl.md has what it reveals."
         )
@@ -129,12 +129,8 @@ def _cells(found: Study, row: str, printed: tuple[float, ...] | None) -> dict[st
     cells = {name: Cell(found.mean(row, name), paper=paper.get(name)) for name in COLUMNS}
     for name in ("P@10", "R@10"):
         span = interval(found.values(row, name))
-        cells[name] = Cell(span.mean, span.low, span.high, paper.get(name))
+        cells[name] = Cell.of(span, paper.get(name))
     return cells
-
-
-def _said(order: str, held: bool, words: str) -> str:
-    return f"{order} {'holds' if held else 'does not hold'}: {words}."
 
 
 def _orders(found: Study) -> list[str]:
@@ -149,16 +145,16 @@ def _orders(found: Study) -> list[str]:
     widths = ", ".join(f"{row} {lists[row]:.0f} different items, F1 {f1[row]:.4f}" for row in lists)
     weak = f1["FCF, as the authors"]
     return [
-        _said("P1 (no significant difference)", min(p.values()) >= 0.05, f"F1@10 of {alike}"),
-        _said(
+        said("P1 (no significant difference)", min(p.values()) >= 0.05, f"F1@10 of {alike}"),
+        said(
             "P4 (VAE is the most accurate)", best == "VAE", f"best is {best} with {f1[best]:.4f}, VAE {f1['VAE']:.4f}"
         ),
-        _said(
+        said(
             "P4 (FCF as the authors ran it is below pFPL)",
             weak < f1["pFPL"],
             f"{weak:.4f} against {f1['pFPL']:.4f}; FCF itself has {f1['FCF']:.4f}",
         ),
-        _said("P5 (BPR-MF and pFPL are within a tenth of Top-Pop)", near, widths),
+        said("P5 (BPR-MF and pFPL are within a tenth of Top-Pop)", near, widths),
     ]
 
 
@@ -194,4 +190,4 @@ def _peak(row: str, points: list[tuple[float, float]], country: str | None) -> s
     best, value = max(points, key=lambda point: point[1])
     beside = f"; the paper's best is {BEST_PI[country][row == 'pFPL']:g}" if country else ""
     words = f"F1@10 is highest at π = {best:g}, {value:.4f}, and {points[-1][1]:.4f} at π = 1{beside}"
-    return _said(f"P2 ({row} peaks below π = 1)", best < 1, words)
+    return said(f"P2 ({row} peaks below π = 1)", best < 1, words)

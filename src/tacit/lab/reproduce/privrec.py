@@ -7,10 +7,21 @@ from typing import Any
 import numpy as np
 
 from tacit.errors import PlanError
-from tacit.lab.privrec_orders import falls, faster, order, plateau, reached, rises, said
-from tacit.lab.privrec_printed import COLUMNS, CUTS, ORDER, TABLE2, TABLE3
-from tacit.lab.privrec_study import ROWS, Log, Study, answer, app_log, by_round, milliseconds, movie_log, plan_of, study
-from tacit.lab.reproduce import Cell, Figure, Options, Table
+from tacit.lab.reproduce import Cell, Figure, Options, Table, said
+from tacit.lab.reproduce.privrec_orders import falls, faster, order, plateau, reached, rises
+from tacit.lab.reproduce.privrec_printed import COLUMNS, CUTS, ORDER, TABLE2, TABLE3
+from tacit.lab.reproduce.privrec_study import (
+    ROWS,
+    Log,
+    Study,
+    answer,
+    app_log,
+    by_round,
+    milliseconds,
+    movie_log,
+    plan_of,
+    study,
+)
 from tacit.privacy.paper_tables import privrec_tables
 
 ABOUT = "Wang et al. 2021: a small network meta-learned in rounds, with noise for every person"
@@ -89,7 +100,7 @@ class _Paper:
         for row in (*printed, *(row for row in ROWS if row not in printed)):
             paper = printed.get(row, (None,) * len(COLUMNS))
             spans = [found.interval(row, c) if row in found.values else None for c in COLUMNS]
-            cells = [Cell(paper=p) if s is None else Cell(s.mean, s.low, s.high, p) for s, p in zip(spans, paper)]
+            cells = [Cell(paper=p) if s is None else Cell.of(s, p) for s, p in zip(spans, paper)]
             table.add(row, dict(zip(COLUMNS, cells)), found.digests.get(row))
         table.notes.append(order("R1", {row: found.mean(row, "Hits@10") for row in ORDER}, "Hits@10"))
         table.notes.append("FedGNN is the paper's alone. R7, membership inference, is not measured here.")

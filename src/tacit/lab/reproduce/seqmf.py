@@ -9,9 +9,9 @@ import numpy as np
 
 from tacit.lab.cycles import Timeline
 from tacit.lab.outlook import HopelessWarning
-from tacit.lab.reproduce import Cell, Figure, Options, Table
-from tacit.lab.seqmf_printed import METRICS, TABLES
-from tacit.lab.seqmf_study import REGIMES, RIVALS, TUNED, Dynamic, Place, Static, mechanisms, place, static
+from tacit.lab.reproduce import Cell, Figure, Options, Table, said
+from tacit.lab.reproduce.seqmf_printed import METRICS, TABLES
+from tacit.lab.reproduce.seqmf_study import REGIMES, RIVALS, TUNED, Dynamic, Place, Static, mechanisms, place, static
 from tacit.lab.sessions import active_people, clean, cycles_of
 
 ABOUT = "Saiapin et al. 2024: the next app, from a shared table and a vector solved at home"
@@ -121,12 +121,8 @@ def _cells(found: Static, row: str, printed: tuple | None) -> dict[str, Cell]:
     cells = {}
     for metric, beside in zip(METRICS, printed or (None,) * len(METRICS)):
         span = found.interval(row, metric)
-        cells[metric] = Cell(span.mean, span.low, span.high, beside)
+        cells[metric] = Cell.of(span, beside)
     return cells
-
-
-def _said(order: str, held: bool, words: str) -> str:
-    return f"{order} {'holds' if held else 'does not hold'}: {words}."
 
 
 def _orders(found: Static, paper: str) -> list[str]:
@@ -139,9 +135,9 @@ def _orders(found: Static, paper: str) -> list[str]:
     tuned = found.compare(TUNED, "control: untrained Q", "HR@5")
     home = found.compare("seqmf, private", "control: on-device only", "HR@5")
     return [
-        _said("S1", min(every) > 0, f"SeqMF is above MF on every metric, by {min(every):+.3f} to {max(every):+.3f}"),
-        _said("S2", lost >= 0, f"{rule} is at least as good as SeqMF, {lost:+.3f} in HR@5"),
-        _said("S3", abs(near) <= 0.03, f"MF is near MFU, {near:+.3f} in HR@5"),
+        said("S1", min(every) > 0, f"SeqMF is above MF on every metric, by {min(every):+.3f} to {max(every):+.3f}"),
+        said("S2", lost >= 0, f"{rule} is at least as good as SeqMF, {lost:+.3f} in HR@5"),
+        said("S3", abs(near) <= 0.03, f"MF is near MFU, {near:+.3f} in HR@5"),
         f"Training: {trained}. {tuned}.",
         f"Federation: {home}.",
     ]
@@ -170,14 +166,14 @@ def _followed_notes(lines: dict[str, list[Timeline]], paper: str) -> list[str]:
     words = ", ".join(f"{row} {value:.3f}" for row, value in means.items())
     if paper == "LSApp":
         made = [
-            _said("S4", full > max(means["SR-od"], means["MRU"]), f"SeqMF Full is above SR-od and MRU; means: {words}"),
-            _said("S4", full >= rare >= never, "Full is at least Rare, and Rare at least Global"),
+            said("S4", full > max(means["SR-od"], means["MRU"]), f"SeqMF Full is above SR-od and MRU; means: {words}"),
+            said("S4", full >= rare >= never, "Full is at least Rare, and Rare at least Global"),
         ]
     else:
         made = [
-            _said("S5", abs(full - rare) < 2 * SAME, f"Full and Rare are alike; means: {words}"),
-            _said("S5", never < means["SR-od"], "Global is below SR-od"),
-            _said("S5", means["MRU"] > full - SAME, "MRU is about as good as SeqMF or better"),
+            said("S5", abs(full - rare) < 2 * SAME, f"Full and Rare are alike; means: {words}"),
+            said("S5", never < means["SR-od"], "Global is below SR-od"),
+            said("S5", means["MRU"] > full - SAME, "MRU is about as good as SeqMF or better"),
         ]
     verb = "cannot be told from" if untrained < SAME else "differs from"
     return [*made, f"SeqMF Full {verb} the same table before any training: {untrained:.4f} in HR@5, on average."]
@@ -192,8 +188,8 @@ def _noised_notes(lines: dict[str, list[Timeline]], epsilon: float) -> list[str]
     untrained = means["control: untrained Q"]
     words = ", ".join(f"{row} {value:.4f}" for row, value in means.items())
     return [
-        _said("S6", printed >= free - SAME, f"QHarmony as printed is no worse than no noise; means: {words}"),
-        _said("S6", order, "it is above Kashin, and Kashin above Laplace and k-Harmony"),
+        said("S6", printed >= free - SAME, f"QHarmony as printed is no worse than no noise; means: {words}"),
+        said("S6", order, "it is above Kashin, and Kashin above Laplace and k-Harmony"),
         f"The table that was never trained has {untrained:.4f}: QHarmony keeps {printed - untrained:+.4f} of what training "
         f"brings, which is {free - untrained:+.4f}. A mechanism that leaves the table alone looks best here.",
         _true_totals(lines, epsilon),
@@ -201,9 +197,9 @@ def _noised_notes(lines: dict[str, list[Timeline]], epsilon: float) -> list[str]
 
 
 def _true_totals(lines: dict[str, list[Timeline]], epsilon: float) -> str:
-    said = []
+    totals = []
     for row, timelines in lines.items():
         spent = timelines[0].run.spent()["epsilon"]["worst"]
         if row not in ("no noise", *REGIMES):
-            said.append(f"{row} {'∞' if math.isinf(spent) else f'{spent:g}'}")
-    return f"ε = {epsilon:g} is one message's. Over all messages of a device, basic composition, nobody trusted: {', '.join(said)}."
+            totals.append(f"{row} {'∞' if math.isinf(spent) else f'{spent:g}'}")
+    return f"ε = {epsilon:g} is one message's. Over all messages of a device, basic composition, nobody trusted: {', '.join(totals)}."

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from tacit.lab.statistics import Interval
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -14,6 +16,11 @@ class Cell:
     high: float | None = None
     paper: float | None = None
 
+    @classmethod
+    def of(cls, span: Interval, paper: float | None = None) -> "Cell":
+        """An interval's mean and ends, beside what the paper printed."""
+        return cls(span.mean, span.low, span.high, paper)
+
     def text(self, digits: int) -> str:
         """`.305 ± .012 (.297)`: ours, half the interval, and the paper's in brackets."""
         if self.ours is None:
@@ -21,6 +28,15 @@ class Cell:
         spread = "" if self.low is None or self.high is None else f" ± {(self.high - self.low) / 2:.{digits}f}"
         beside = "" if self.paper is None else f" ({self.paper:.{digits}f})"
         return f"{_number(self.ours, digits)}{spread}{beside}"
+
+
+def said(order: str, held: bool, words: str) -> str:
+    """Whether an order that a paper reports, or its results lead one to expect, is found here.
+
+    >>> said("R1", False, "b is above a")
+    'R1 does not hold: b is above a.'
+    """
+    return f"{order} {'holds' if held else 'does not hold'}: {words}."
 
 
 def _number(value: float, digits: int) -> str:

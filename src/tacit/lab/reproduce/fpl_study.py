@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tacit.errors import DataError
-from tacit.lab.cut import owners
+from tacit.lab.cut import core, owners
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
-from tacit.lab.dplcf_study import core
 from tacit.lab.protocol import Answers, load_protocol
 from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate

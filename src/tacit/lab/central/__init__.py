@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from tacit.device.method import Method
 from tacit.errors import PlanError
-from tacit.lab import bpr, chart, gmf, itemknn, ncf, privrec, vae
+from tacit.lab.central import bpr, chart, gmf, itemknn, ncf, privrec, vae
 from tacit.lab.data import Population
 
 FITS: dict[str, Callable[[Method, Population], dict]] = {

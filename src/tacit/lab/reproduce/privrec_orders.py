@@ -4,16 +4,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from tacit.lab.reproduce.tables import said
+
 Points = Sequence[tuple[float, float]]
-
-
-def said(name: str, held: bool, words: str) -> str:
-    """The sentence.
-
-    >>> said("R1", False, "b is above a")
-    'R1 does not hold: b is above a.'
-    """
-    return f"{name} {'holds' if held else 'does not hold'}: {words}."
 
 
 def order(name: str, means: Mapping[str, float], metric: str) -> str:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.device.round import KEYS
-from tacit.lab.bpr import Batch, descend
+from tacit.lab.central.bpr import Batch, descend
 from tacit.lab.cut import take
 from tacit.lab.data import Population
 

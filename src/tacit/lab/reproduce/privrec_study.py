@@ -14,8 +14,8 @@ from tacit.device.round import KEYS
 from tacit.lab.buckets import prepare
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import dataset
-from tacit.lab.dplcf_study import first_present
 from tacit.lab.protocol import load_protocol
+from tacit.lab.reproduce.dplcf_study import first_present
 from tacit.lab.run import Run
 from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate

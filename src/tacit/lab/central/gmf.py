@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tacit.lab.bpr import Batch, descend, first_factors
+from tacit.lab.central.bpr import Batch, descend, first_factors
 from tacit.lab.data import Population
 
 

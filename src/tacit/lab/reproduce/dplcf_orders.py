@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from tacit.lab.dplcf_study import CENTRAL, Study
+from tacit.lab.reproduce.dplcf_study import CENTRAL, Study
 
 CUTS = tuple(range(2, 11))
 PRIVATE = ("BPR-MF", "GMF", "LCF-AP", "LCF-SP", "DPLCF-AP", "DPLCF-SP")

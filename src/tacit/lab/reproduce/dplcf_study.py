@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tacit.errors import DataError
 from tacit.lab.candidates import Candidates, Everything, Sampled
-from tacit.lab.cut import compact, owners, pick, take
+from tacit.lab.cut import core
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
 from tacit.lab.evaluate import ranks
@@ -54,20 +53,6 @@ class Log(NamedTuple):
     def sparsity(self) -> float:
         """The share of pairs of a person and an item that are nothing."""
         return 1 - self.people.items.size / (len(self.people) * self.people.catalog.n_items)
-
-
-def core(people: Population, least: int) -> Population:
-    """People and items with at least so many of each other, taken again until nothing changes."""
-    while True:
-        often = np.bincount(people.items, minlength=people.catalog.n_items) >= least
-        busy = people.lengths >= least
-        keep = often[people.items] & busy[owners(people)]
-        if keep.all():
-            break
-        people = take(people, keep)
-    if not people.items.size:
-        raise DataError(f"core({least}) leaves nobody; choose a smaller number.")
-    return compact(pick(people, np.flatnonzero(people.lengths > 0)))
 
 
 def first_present(names: Iterable[str]) -> str | None:

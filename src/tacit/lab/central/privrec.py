@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.device.round import KEYS
-from tacit.lab.bpr import Batch, descend
+from tacit.lab.central.bpr import Batch, descend
+from tacit.lab.central.ncf import liked
 from tacit.lab.cut import owners
 from tacit.lab.data import Population
-from tacit.lab.ncf import liked
 
 BATCH = 1024  # events in a step
 
