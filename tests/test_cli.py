@@ -115,3 +115,11 @@ def test_doctor():
     assert found["versions"]["tacit"]
     assert "works" in found["devices"]["a product"]
     assert set(found["extras"]) == {"flower", "audit", "bench", "dev"}
+
+
+def test_a_table_that_a_paper_does_not_have():
+    asked = tacit("reproduce", "seqmf", "--table", "9", check=False)
+    assert asked.returncode != 0
+    assert "seqmf has no part 'table9'; did you mean 'table" in asked.stderr
+    priced = tacit("reproduce", "privrec", "--table", "4", "--json")
+    assert [part["name"] for part in json.loads(priced.stdout)["parts"]] == ["table4"]

@@ -11,6 +11,8 @@ from tacit.cli.common import print_json
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="A paper; none lists them.")] = None,
     part: Annotated[list[str] | None, typer.Option(help="table1, figure3 and so on; may be repeated.")] = None,
+    table: Annotated[list[int] | None, typer.Option(help="A table by its number; may be repeated.")] = None,
+    figure: Annotated[list[int] | None, typer.Option(help="A figure by its number; may be repeated.")] = None,
     size: Annotated[str, typer.Option(help="small: minutes on two cores; paper: the paper's own sizes.")] = "small",
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
     data: Annotated[str | None, typer.Option(help="Another dataset than the paper's.")] = None,
@@ -19,19 +21,19 @@ def reproduce(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Print a paper's tables and figures, ours beside theirs, and say which of its findings hold."""
-    from tacit.lab.reproduce import Options, paper, paper_names
+    from tacit.lab import reproduce as papers
     from tacit.record import write_json
     from tacit.report import write_paper
 
     if name is None:
-        for one in paper_names():
-            print(f"{one:<12} {paper(one).ABOUT}")
+        for one in papers.paper_names():
+            print(f"{one:<12} {papers.paper(one).ABOUT}")
         return
     if size not in ("small", "paper"):
         raise typer.BadParameter(f"--size must be small or paper, got {size!r}.")
-    module = paper(name)
-    options = Options(tuple(part or ()), size, tuple(range(seeds)), data)
-    made = module.reproduce(options)
+    parts = (*(part or ()), *(f"table{n}" for n in table or ()), *(f"figure{n}" for n in figure or ()))
+    options = papers.Options(parts, size, tuple(range(seeds)), data)
+    made = papers.reproduce(name, options)
     found = {"paper": name, "size": size, "seeds": seeds, "parts": [one.to_dict() for one in made]}
     if out is not None:
         write_json(out, found)

@@ -43,6 +43,11 @@ class Method(eqx.Module):
     def enter(self, key: jax.Array, own: Any) -> Any:
         """Private start (`local`); stays at home."""
 
+    def joins(self, own: Any) -> jax.Array | None:
+        """Whether the person takes part, bool[]; who does not is never heard. None: everybody does."""
+        del own
+        return None
+
     @abstractmethod
     def local(self, key: jax.Array, params: dict, local: Any, own: Any) -> tuple[Any, dict, jax.Array]:
         """One round of work: the new private state, the update, and its weight float32[k]."""

@@ -54,7 +54,7 @@ class State(NamedTuple):
 class Awake(NamedTuple):
     """Which places of a bucket are awake, chunk by chunk; -1 is nobody."""
 
-    slots: Any  # int32[chunks, c]
+    slots: Any  # int32[chunks, c]; None: everybody, as they stand
     chunks: Any  # int32[]: how many chunks are in use
 
 
@@ -76,20 +76,31 @@ def fold(job: Job, broadcast: Broadcast, homes: list[Home], owns: list, awake: l
 
 
 def _fold_bucket(job: Job, broadcast: Broadcast, start: tuple, own: Any, awake: Awake) -> tuple:
+    def heard(total: Any, rows: jax.Array, reports: Report) -> tuple:
+        return server.collect(job.mechanism, total, reports), rows + _rows_written(job, reports)
+
     def chunk(i: jax.Array, carry: tuple) -> tuple:
         home, total, rows = carry
         home, reports = _step_some(job, broadcast, home, own, jnp.asarray(awake.slots)[i])
-        total = server.collect(job.mechanism, total, reports)
-        return home, total, rows + _rows_written(job, reports)
+        return home, *heard(total, rows, reports)
 
+    if awake.slots is None:
+        home, total, rows = start
+        home, reports = _step_all(job, broadcast, home, own)
+        return home, *heard(total, rows, reports)
     return jax.lax.fori_loop(0, awake.chunks, chunk, start)
+
+
+def _step_all(job: Job, broadcast: Broadcast, home: Home, own: Any) -> tuple[Home, Report]:
+    """Step everybody of a bucket."""
+    return jax.vmap(partial(step, job.method, job.mechanism, job.stage, broadcast))(home, own)
 
 
 def _step_some(job: Job, broadcast: Broadcast, home: Home, own: Any, slots: jax.Array) -> tuple[Home, Report]:
     """Step the devices in some places of a bucket; their homes are put back, their reports stacked."""
     at = jnp.maximum(slots, 0)
     mine, theirs = jax.tree.map(lambda leaf: leaf[at], (home, own))
-    moved, reports = jax.vmap(partial(step, job.method, job.mechanism, job.stage, broadcast))(mine, theirs)
+    moved, reports = _step_all(job, broadcast, mine, theirs)
     reports = reports._replace(sent=reports.sent & (slots >= 0))
     place = jnp.where(slots >= 0, slots, home.zeroed.shape[0])  # out of range: dropped
     return jax.tree.map(lambda old, new: old.at[place].set(new, mode="drop"), home, moved), reports

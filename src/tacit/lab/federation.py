@@ -258,7 +258,11 @@ class Rounds:
     def _wake(self, ids: np.ndarray) -> list[Awake]:
         """The devices asked, by bucket and place."""
         awake = []
+        everybody = ids.size == len(self.federation.population)
         for b, chunk in enumerate(self._chunks):
+            if everybody and chunk == self.federation.buckets[b].ids.size:  # nobody to look up, nothing to copy
+                awake.append(Awake(None, np.int32(1)))
+                continue
             places = self._place_of[ids[self._bucket_of[ids] == b]]
             self._room[b] = max(self._room[b], power(-(-places.size // chunk)))
             awake.append(wake(places, chunk, self._room[b]))

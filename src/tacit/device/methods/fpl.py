@@ -36,7 +36,7 @@ class PairwiseLearning(Method):
     p_u stays at home and moves at once. The move of the rival j is always sent; that of the item had only with
     probability `pi`, triple by triple, or, with `pi_memo`, by one coin for each item that is thrown once and kept. The
     server adds up what it gets. `own_pi` names a field of the person that holds their own π instead; below 0 they learn
-    at home and send nothing.
+    at home and are never heard.
 
     π is withholding, not noise: one message tells the person's vector and the hidden item exactly, whatever π is.
 
@@ -105,6 +105,10 @@ class PairwiseLearning(Method):
         local = {"person": self.spread * jax.random.normal(start, (self.dim,)), "learned": jnp.zeros((), jnp.int32)}
         return {**local, "coins": jax.random.key_data(coins)} if self.pi_memo else local
 
+    def joins(self, own: Had) -> jax.Array | None:
+        """Who chose a π of their own that is not below 0."""
+        return None if self.own_pi is None else own.pi >= 0
+
     def local(self, key: jax.Array, params: dict, local: dict, own: Had) -> tuple[dict, dict, jax.Array]:
         """T triples: p_u moves after each, Q and b stay as they were broadcast."""
 
@@ -128,7 +132,7 @@ class PairwiseLearning(Method):
             moved = made.g * (p_next - p)
             made = made._replace(had=made.had + moved, rival=made.rival - moved)
         coin = coin if coins is None else _kept_coin(coins, i)
-        seen = jnp.stack([coin < own.pi, own.pi >= 0]) & possible
+        seen = jnp.stack([coin < own.pi, True]) & possible
         index = jnp.where(seen, jnp.stack([i, j]), self.catalog.n_items)
         items = jnp.where(seen[:, None], jnp.stack([made.had, made.rival]), 0.0)
         bias = jnp.where(seen, jnp.stack([made.bias_had, made.bias_rival]), 0.0)

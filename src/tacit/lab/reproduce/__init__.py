@@ -3,7 +3,7 @@
 What a paper's file stands on lies beside it under longer names: `dplcf_printed`, what the paper prints; `dplcf_study`, the
 experiment; `dplcf_orders`, which findings hold.
 
-A paper's file defines `reproduce(options: Options) -> list[Table | Figure]` and `ABOUT`, one line.
+A paper's file defines `reproduce(options: Options) -> list[Table | Figure]`, `PARTS`, what it has, and `ABOUT`, one line.
 """
 
 import importlib
@@ -38,6 +38,15 @@ class Options:
 def paper_names() -> list[str]:
     """Every paper there is a file for."""
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name not in _FURNITURE and "_" not in m.name)
+
+
+def reproduce(name: str, options: Options) -> list[Table | Figure]:
+    """The tables and figures of a paper that were asked for."""
+    module = paper(name)
+    for part in options.parts:
+        if part not in module.PARTS:
+            raise PlanError(unknown(name, part, module.PARTS, "part"))
+    return module.reproduce(options)
 
 
 def paper(name: str) -> ModuleType:

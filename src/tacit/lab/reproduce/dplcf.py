@@ -9,6 +9,7 @@ from tacit.lab.reproduce.dplcf_printed import LARGE, SMALL, TABLE1, TABLE6
 from tacit.lab.reproduce.dplcf_study import CENTRAL, ROWS, Log, Study, large_log, small_log, study
 
 ABOUT = "Gao et al. 2020: item-based recommendation from randomised bits, one upload a device"
+PARTS = (*(f"table{n}" for n in range(1, 7)), "figure3")
 NEIGHBOURS = (20, 30, 40, 50)
 EPSILONS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 

@@ -8,6 +8,7 @@ from tacit.lab.reproduce.fpl_study import CORE, Log, Study, covered, logs, oldes
 from tacit.lab.statistics import interval
 
 ABOUT = "Anelli et al. 2021: pairwise learning in which people say how much of what they have may be seen"
+PARTS = ("table1", "table2", "figure1")
 COLUMNS = ("P@10", "R@10", "F1@10", "IC@10", "G@10")
 
 # What the paper prints: Table 1's training sets, and P, R, IC and G at 10 of Table 2.

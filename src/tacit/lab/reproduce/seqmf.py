@@ -15,6 +15,7 @@ from tacit.lab.reproduce.seqmf_study import REGIMES, RIVALS, TUNED, Dynamic, Pla
 from tacit.lab.sessions import active_people, clean, cycles_of
 
 ABOUT = "Saiapin et al. 2024: the next app, from a shared table and a vector solved at home"
+PARTS = ("table1", "table2", *(f"figure{n}" for n in range(2, 7)))
 TRIALS = {"small": 4, "paper": 60}  # of the authors' grid of 1,200, drawn by chance
 USERS = {"small": {"LSApp": 100, "App Usage": 150}, "paper": {"LSApp": None, "App Usage": None}}
 CHART = "control: public chart"
