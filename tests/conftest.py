@@ -1,9 +1,17 @@
-"""For every test: one profile for properties, the same on every machine; and few compiled programs at a time."""
+"""For every test: one profile for properties, the same on every machine; and programs compiled once, few at a time."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Most of the time goes into compiling. Programs are kept on disk, for the other worker, for commands that tests start,
+# and for the next run; JAX names them by what they compute, so a change of the code is a new program.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).resolve().parents[1] / "build" / "programs"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 settings.register_profile("house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
