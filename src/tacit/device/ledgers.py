@@ -105,10 +105,11 @@ class Ledgers:
                 (counts,) = (arrays[name] for name in arrays.files)
         except FileNotFoundError:
             raise RunError(f"{folder} has no ledgers: it is not the folder of a run that has ended.") from None
-        pages = tuple(_page(values) for values in words["pages"])
+        pages = tuple(page_from_dict(values) for values in words["pages"])
         return Ledgers(words["users"], pages, counts).follow(users)
 
 
-def _page(values: dict[str, Any]) -> Entry:
+def page_from_dict(values: dict[str, Any]) -> Entry:
+    """An entry from plain values, as `save` writes them."""
     numbers = {name: float(values[name]) for name in ("time", "epsilon", "delta")}  # "inf" is written as a word
     return Entry(**{**values, **numbers, "event": event_from_dict(values["event"])})

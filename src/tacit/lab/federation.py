@@ -86,13 +86,13 @@ class Federation:
         self.plan, self.population, self.seed = complete(plan), population, int(seed)
         self.executor, self.chunk = executor, chunk
         root = jax.random.key(self.seed, impl=KEYS)
-        init, homes, self.noise = (jax.random.fold_in(root, purpose) for purpose in (_INIT, _HOMES, _NOISE))
+        homes, self.noise = (jax.random.fold_in(root, purpose) for purpose in (_HOMES, _NOISE))
         self.methods = [build(stage, population.catalog) for stage in self.plan.stages]
         for stage, method in zip(self.plan.stages, self.methods):
             if getattr(method, "needs_times", False):
                 population.require_times(stage.method)
         self.start = start
-        self.params = start_params(init, self.methods)
+        self.params = start_params(start_key(self.seed), self.methods)
         if start is not None:
             self.params = {name: _grown(leaf, start.params.get(name)) for name, leaf in self.params.items()}
         for stage in self.plan.stages:
@@ -311,6 +311,11 @@ def _room(expected: float, devices: int, chunk: int) -> int:
 def _turns(plan: Plan, devices: int) -> float:
     """How often a device will be awake over the run, on average."""
     return sum(stage.rounds * build_sampler(stage.cohort).size(devices) / devices for stage in plan.stages)
+
+
+def start_key(seed: int) -> jax.Array:
+    """The key that a run of this seed makes its start parameters with."""
+    return jax.random.fold_in(jax.random.key(seed, impl=KEYS), _INIT)
 
 
 def start_params(key: jax.Array, methods: list[Method]) -> dict:
