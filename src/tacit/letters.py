@@ -73,8 +73,10 @@ def from_plain(kind: type[Letter], values: Mapping[str, Any]) -> Letter:
     strange = sorted({*values} ^ {*parts})
     if strange:
         raise WireError(f"A letter must have the parts {', '.join(parts)}; {strange[0]!r} is missing or strange.")
-    for name in parts:
-        like = {"int": int, "bytes": bytes}.get(str(parts[name].type).removeprefix("<class '").removesuffix("'>"), str)
+    for name, part in parts.items():
+        like = part.type if part.type in (int, bytes) else str
         if type(values[name]) is not like:
-            raise WireError(f"A letter's {name} must be of type {like.__name__}, got {type(values[name]).__name__}.")
+            raise WireError(
+                f"A letter's {name} must be of type {getattr(like, '__name__', like)}, got {type(values[name]).__name__}."
+            )
     return kind(**values)

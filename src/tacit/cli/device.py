@@ -1,6 +1,5 @@
 """`tacit device`: take part, and everything a person may ask of their own device."""
 
-import threading
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -67,34 +66,11 @@ def _attend(store: Any, server: str, root: Path | None, key: Path | None) -> Non
     supernode = Flower(store.path / "flower", "flower-supernode")
     arguments = ["--superlink", server, *(["--insecure"] if root is None else ["--root-certificates", str(root)])]
     arguments += [] if key is None else ["--auth-supernode-private-key", str(key)]
-    over = threading.Event()
-    watch = threading.Thread(target=_keep_up, args=(supernode, arguments, over, say), daemon=True)
     say(
         f"node {store.name[:8]} answers {server}{' with TLS' if root else ', without TLS'}; `tacit device pause` stops it"
     )
-    watch.start()
-    try:
-        node = Node(store.path, say)
-        attend(node, Desk(f"127.0.0.1:{supernode.port}", supernode.secret), lambda: True, say)
-    finally:
-        over.set()
-        watch.join()
-        supernode.stop()
-
-
-def _keep_up(supernode: Any, arguments: list[str], over: threading.Event, say: Any) -> None:
-    """Start it again whenever it ends. Flower refuses a known node for about a minute after a crash: so try for longer."""
-    pause = 2.0
-    while not over.is_set():
-        if not supernode.alive:
-            supernode.start(*arguments)
-            if over.wait(5.0) or supernode.alive:
-                pause = 2.0
-                continue
-            say(f"flower-supernode ended; once more in {pause:.0f} s ({supernode.folder / 'flower-supernode.log'})")
-            over.wait(pause)
-            pause = min(2 * pause, 15.0)
-        over.wait(0.5)
+    with supernode.kept_up(arguments, say):
+        attend(Node(store.path, say), Desk(f"127.0.0.1:{supernode.port}", supernode.secret), lambda: True, say)
 
 
 @app.command()

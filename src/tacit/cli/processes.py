@@ -8,7 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tacit.errors import RunError
@@ -59,11 +61,37 @@ class Flower:
         self._pid = self._child.pid
         write_json(self._note, {"pid": self._pid, "port": self.port})
 
-    def wait(self, seconds: float = 60.0) -> None:
+    @contextlib.contextmanager
+    def kept_up(self, arguments: list[str], say: Callable[[str], None]) -> Iterator[None]:
+        """Keep it running for as long as this lasts, then stop it."""
+        over = threading.Event()
+        watch = threading.Thread(target=self._watch, args=(arguments, say, over), daemon=True)
+        watch.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watch.join()
+            self.stop()
+
+    def _watch(self, arguments: list[str], say: Callable[[str], None], over: threading.Event) -> None:
+        """Start it again whenever it ends. Flower refuses a node it knows for a minute after a crash: never give up."""
+        pause = 2.0
+        while not over.wait(0.5):
+            if self.alive:
+                continue
+            self.start(*arguments)
+            over.wait(5.0)
+            if not self.alive and not over.is_set():
+                say(f"{self.program} ended; once more in {pause:.0f} s ({self.folder / self.program}.log)")
+                over.wait(pause)
+            pause = 2.0 if self.alive else min(2 * pause, 15.0)
+
+    def wait(self, seconds: float = 300.0) -> None:
         """Wait until it listens."""
         until = time.monotonic() + seconds
         while not _listens(self.port):
-            if not self.alive or time.monotonic() > until:
+            if time.monotonic() > until:
                 raise RunError(f"{self.program} did not start; {self.folder / self.program}.log says why.")
             time.sleep(0.2)
 

@@ -22,7 +22,7 @@ def serve(
     minimum: Annotated[int, typer.Option(help="With fewer people's reports nothing is released.")] = 1,
     deadline: Annotated[float, typer.Option(help="Seconds before a round closes with what it has.")] = 600.0,
     grace: Annotated[float, typer.Option(help="Seconds a round stays open after its goal.")] = 0.0,
-    tries: Annotated[int, typer.Option(help="How often a round is opened before the run stops.")] = 3,
+    tries: Annotated[int, typer.Option(help="How often a round is abandoned before the run stops.")] = 3,
     rest: Annotated[int, typer.Option(help="Rounds a node is left out after it failed.")] = 1,
     least: Annotated[float, typer.Option(help="The share of the plan's people that must have enrolled.")] = 1.0,
     wait: Annotated[float, typer.Option(help="Seconds to wait for them.")] = 600.0,
@@ -64,20 +64,17 @@ def _supervise(kit: Any, terms: Any, out: Path, address: str, certs: Path | None
     link = Flower(out / "flower", "flower-superlink", int(port))
     near = "127.0.0.1" if host in ("", "0.0.0.0") else host
     desk = Desk(f"{near}:{port}", link.secret, None if certs is None else certs / "ca.crt")
-    try:
+    with link.kept_up(["--host", host, *_link_arguments(out, certs)], say):
         while not session.finished:
-            link.start("--host", host, *_link_arguments(out, certs))
             link.wait()
             _admit_nodes(desk, certs)
             say(f"listening on {address}{' with TLS' if certs else ', without TLS'}")
             try:
                 conduct(session, desk, sign, say)
             except LostError as problem:
-                say(f"Flower gave the run up ({problem}); another one goes on from round {session.done}")
                 session = Session(out, kit, terms)
+                say(f"Flower gave the run up ({problem}); another one goes on from round {session.done}")
         say(f"all {kit.rounds} rounds are done; the parameters are in {out}")
-    finally:
-        link.stop()
 
 
 def _link_arguments(out: Path, certs: Path | None) -> list[str]:

@@ -29,7 +29,8 @@ def recommend(node: Node, user: str | None = None, k: int = 10, filter_seen: boo
     kit = node.store.kit(kept.digest)
     people, stage = node.people(kit), len(kit.plan.stages) - 1
     person = _person([str(one) for one in people.users], user)
-    kept.begin(kit.digest, people.users, False)
+    if kept.users != [str(one) for one in people.users]:
+        raise DeviceError("The people of this home are not those of its last run; take part in another, and ask again.")
     params = jax.tree.map(jnp.asarray, kept.broadcast(kit.params))
     method = build(kit.plan.stages[stage], kit.catalog)
     local, own = shard.adapted(method, stage, params, people, homes_of(kit, kept, people, stage, None), person)

@@ -40,22 +40,29 @@ def reply(node: Node, message: Message) -> Message:
 
 def attend(node: Node, desk: Desk, going: Callable[[], bool], say: Callable[[str], None]) -> None:
     """Answer a SuperNode's messages, one after another, for as long as `going` says so."""
+    waiting = False
     while going():
         try:
-            token = desk.acquire("flwr-clientapp")
-            if token is not None:
-                _serve(node, desk, token, say)
+            if attend_once(node, desk, say):
                 continue
+            waiting = False
         except httpx.HTTPError as problem:  # the SuperNode is starting, or gone for a while
-            say(f"waiting for the SuperNode ({type(problem).__name__})")
-            time.sleep(10 * POLL)
+            if not waiting:
+                say(f"waiting for the SuperNode ({type(problem).__name__})")
+            waiting = True
+            time.sleep(5 * POLL)
         time.sleep(POLL)
 
 
-def _serve(node: Node, desk: Desk, token: str, say: Callable[[str], None]) -> None:
+def attend_once(node: Node, desk: Desk, say: Callable[[str], None]) -> bool:
+    """Answer a message that waits; False where there is none."""
+    token = desk.acquire("flwr-clientapp")
+    if token is None:
+        return False
     with desk.task(token) as client:
         message, context, _, _ = pull_task_input(client)
         began = time.perf_counter()
         made = reply(node, message)
         push_message(client, made, context)
     say(f"answered {message.metadata.group_id or 'hello'} in {time.perf_counter() - began:.2f} s")
+    return True

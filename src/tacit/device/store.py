@@ -169,7 +169,16 @@ class RunStore:
     @property
     def digest(self) -> str:
         """The plan folder of the run."""
-        return json.loads((self.path / "run.json").read_text(encoding="utf-8"))["digest"]
+        return self._words["digest"]
+
+    @property
+    def users(self) -> list[str]:
+        """The people of the run."""
+        return self._words["users"]
+
+    @property
+    def _words(self) -> dict[str, Any]:
+        return json.loads((self.path / "run.json").read_text(encoding="utf-8"))
 
     def secrets(self, people: int) -> np.ndarray:
         """The secrets that the people of this run have."""

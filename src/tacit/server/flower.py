@@ -5,6 +5,7 @@ answers with the same bytes; a node that comes back under another number is know
 """
 
 import hashlib
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from tacit.server.session import Session
 
 POLL = 0.5  # seconds between two looks at what has arrived
 AGAIN = 3.0  # seconds before a node that failed is asked again
+GREET = 20.0  # seconds before a node that would not take part is asked again whether it does
 PATIENCE = 45.0  # seconds to wait for a SuperLink that does not answer, before the run is taken for lost
 Say = Callable[[str], None]
 Sign = Callable[[Ask], Ask]
@@ -60,7 +62,7 @@ class Conductor:
         default_factory=dict
     )  # message -> the name asked ("" in a hello), number
     again: dict[str, float] = field(default_factory=dict)  # name -> when to ask it again
-    greeted: set[int] = field(default_factory=set)
+    greet: dict[int, float] = field(default_factory=dict)  # number -> when to ask who it is; infinity: it was asked
 
     def play(self) -> None:
         """Every round that is left; then everybody is sent the last parameters."""
@@ -70,8 +72,8 @@ class Conductor:
             self.session.open()
             self.again = dict.fromkeys(self.session.missing, 0.0)
             self._round(began)
-            row = self.session.close()
-            self.say(_words(self.session, row, time.monotonic() - began))
+            row = self.session.close(seconds := time.monotonic() - began)
+            self.say(_words(self.session, row, seconds))
         self._part()
 
     def _gather(self) -> None:
@@ -120,21 +122,21 @@ class Conductor:
 
     def _step(self) -> None:
         """Greet who is new, read what has arrived, and rest for a moment."""
-        present = set(self.grid.get_node_ids())
-        for number in present - self.greeted:
-            self.greeted.add(number)
-            self._push(self.session.hello(), "", number)
+        now = time.monotonic()
+        for number in self.grid.get_node_ids():
+            if self.greet.get(number, 0.0) <= now:
+                self.greet[number] = math.inf
+                self._push(self.session.hello(), "", number)
         for message in self.grid.pull_messages(list(self.pending)):
             name, number = self.pending.pop(message.metadata.reply_to_message_id, ("", 0))
-            self._read(message, name, number, present)
+            self._read(message, name, number)
         time.sleep(POLL)
 
-    def _read(self, message: Message, name: str, number: int, present: set[int]) -> None:
+    def _read(self, message: Message, name: str, number: int) -> None:
         """An answer, or word that there is none."""
         if message.has_error():
-            self.say(f"node {name[:8] or number}: no answer ({message.error.code})")
-            self.again[name] = time.monotonic() + AGAIN
-            self.greeted.discard(number) if not name and number in present else None
+            self.say(f"node {name[:8] or number}: no answer (Flower's code {message.error.code})")
+            self._later(name, number, AGAIN)
             return
         try:
             answer = from_record(Answer, message.content)
@@ -147,7 +149,16 @@ class Conductor:
                 self.session.receive(answer)
         except TacitError as problem:
             self.say(str(problem))
-            self.again.pop(name, None)  # it has spoken: asking again would not help
+            self.again.pop(name, None)  # it has spoken: in this round, asking again would not help
+            if not name:
+                self._later("", number, GREET)
+
+    def _later(self, name: str, number: int, seconds: float) -> None:
+        """Ask a node again, or ask again who it is, after some time."""
+        if name:
+            self.again[name] = time.monotonic() + seconds
+        else:
+            self.greet[number] = time.monotonic() + seconds
 
     def _locate(self, name: str, number: int) -> None:
         """A node is here, perhaps again: what was on its way to where it was before is asked anew."""

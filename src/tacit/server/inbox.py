@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from tacit.errors import WireError
 from tacit.kit import Kit
 from tacit.letters import Answer
+from tacit.privacy.total import collect, empty, merge
 from tacit.record import write_bytes
-from tacit.wire import unpack, unpack_tree
+from tacit.wire import Report, unpack, unpack_tree
 
 _FORMS = {b"r": "report", b"t": "total"}
 
@@ -33,7 +35,7 @@ class Inbox:
         os.chmod(self._path, 0o700)  # where the server adds the noise, these are bounded but not yet noised
         for name in names:
             if (self._folder / name).exists():
-                self.people[name] = _count(self.total(name))
+                self.people[name] = _count(self.message(name))
 
     def put(self, answer: Answer, asked: int) -> bool:
         """Check a report against its schema and keep it; False where the node has reported already."""
@@ -47,8 +49,24 @@ class Inbox:
         self.people[answer.name] = count
         return True
 
-    def total(self, name: str) -> Any:
-        """What a node's message adds to the total."""
+    @property
+    def size(self) -> int:
+        """How much has arrived."""
+        return sum((self._folder / name).stat().st_size - 1 for name in self.people)
+
+    def sum(self, names: Iterable[str]) -> Any:
+        """The total of all reports, in the order of these names: the same sum however they arrived."""
+        mechanism, form = self._kit.mechanism(self.stage), self._kit.form(self.stage)
+        total = empty(mechanism, form.like, form.weights)
+        for name in names:
+            if name in self.people:
+                message = self.message(name)
+                add = collect if isinstance(message, Report) else merge
+                total = add(mechanism, total, jax.tree.map(jnp.asarray, message))
+        return total
+
+    def message(self, name: str) -> Any:
+        """What a node has sent: a total, or a report as a stack of one."""
         data = (self._folder / name).read_bytes()
         return self._read(_FORMS[data[:1]], data[1:])
 
@@ -57,7 +75,6 @@ class Inbox:
         shutil.rmtree(self._path, ignore_errors=True)
 
     def _read(self, form: str, data: bytes) -> Any:
-        """A shard's total, or one person's report as a stack of one."""
         if form == "total":
             return unpack_tree(self._kit.total(self.stage), data)
         if form != "report":
@@ -67,4 +84,4 @@ class Inbox:
 
 def _count(message: Any) -> int:
     """How many people's reports it holds."""
-    return int(np.asarray(message.sent).sum() if hasattr(message, "sent") else message[1])
+    return int(message.sent.sum() if isinstance(message, Report) else message[1])

@@ -6,7 +6,7 @@ folder (see `tacit.record`) with some more in it:
 run.json        the run's name, the plan folder's digest, the seed of the cohorts
 noise.npz       the root of the server's own noise
 roll.json       the nodes, and how many people each has
-open.json       the open round: who was asked, and how often it was opened
+open.json       the open round: who was asked, and how often it was abandoned
 inbox/          its reports
 """
 
@@ -25,7 +25,6 @@ from tacit.kit import Kit
 from tacit.letters import Answer, Ask
 from tacit.privacy.events import event_to_dict
 from tacit.privacy.sampler import build_sampler
-from tacit.privacy.total import collect, empty, merge
 from tacit.record import Folder, read_arrays, write_arrays, write_json
 from tacit.server import checkpoint
 from tacit.server.inbox import Inbox
@@ -33,7 +32,6 @@ from tacit.server.roll import Roll
 from tacit.server.round import close, trained
 from tacit.server.rule import build_rule
 from tacit.server.terms import Terms
-from tacit.wire import Report
 
 KEYS = "threefry2x32"
 
@@ -55,7 +53,8 @@ class Session:
         self._inbox = Inbox(self.folder.path / "inbox", kit)
         self.asked: dict[str, np.ndarray] = {}  # of the open round: node -> who of its people
         self.tries, self.late = 0, 0
-        self._resting: dict[str, int] = {}  # node -> the first round it is asked in again
+        self._resting: dict[str, int] = {}  # node -> after how many rounds it is asked again
+        self._params = b""  # of the open round
         self._restore()
 
     @classmethod
@@ -152,24 +151,31 @@ class Session:
             self.tries = before["tries"]
             self.asked = {name: np.array(ids, "<i4") for name, ids in before["asked"].items()}
         else:
-            self.tries = 0
-            sampler = build_sampler(self._stage.cohort)
-            drawn = self.roll.asked(sampler.draw(self._draws, self.stage, self.round, self.kit.people))
-            self.asked = {name: ids for name, ids in drawn.items() if self._resting.get(name, 0) <= self.done}
+            self.tries, self.asked = 0, self._draw()
+            self._note_open()
         if self.tries >= self.terms.tries:
             raise RunError(
-                f"Round {self.round} of stage {self.stage + 1} was opened {self.tries} times and never had "
+                f"Round {self.round} of stage {self.stage + 1} was abandoned {self.tries} times for want of "
                 f"{self.terms.minimum} reports; see to the nodes, then resume with more tries."
             )
-        self.tries += 1
-        asked = {name: ids.tolist() for name, ids in self.asked.items()}
-        write_json(path, {"done": self.done, "tries": self.tries, "asked": asked})
         self._inbox.open(self.stage, self.round, self.asked)
+        self._params = self.kit.pack_params(self.params)
+
+    def _draw(self) -> dict[str, np.ndarray]:
+        """Whom to ask: not those who failed of late, unless nobody else is left."""
+        sampler = build_sampler(self._stage.cohort)
+        drawn = self.roll.asked(sampler.draw(self._draws, self.stage, self.round, self.kit.people))
+        rested = {name: ids for name, ids in drawn.items() if self._resting.get(name, 0) <= self.done}
+        return rested or drawn
+
+    def _note_open(self) -> None:
+        asked = {name: ids.tolist() for name, ids in self.asked.items()}
+        write_json(self.folder.path / "open.json", {"done": self.done, "tries": self.tries, "asked": asked})
 
     def letter(self, name: str) -> Ask:
         """What a node is asked in the open round."""
-        people, params = self.asked[name].tobytes(), self.kit.pack_params(self.params)
-        return Ask("round", self.kit.digest, self.run, name, self.stage, self.round, people, params)
+        people = self.asked[name].tobytes()
+        return Ask("round", self.kit.digest, self.run, name, self.stage, self.round, people, self._params)
 
     @property
     def missing(self) -> list[str]:
@@ -198,22 +204,32 @@ class Session:
             return False
         if answer.refused:
             raise WireError(f"Node {answer.name} stays silent: {answer.refused}")
+        self._resting.pop(answer.name, None)
         return self._inbox.put(answer, self.asked[answer.name].size)
 
     # ---- the end of a round ----
 
-    def close(self) -> dict[str, Any] | None:
-        """Close the round: what is written down of it, or None where too few reported, and it must be opened again."""
+    def close(self, seconds: float = 0.0) -> dict[str, Any] | None:
+        """Close the round, which took so long: what is written down of it, or None where too few reported, and it must be
+        opened again."""
         for name in self.missing:
             self._resting[name] = self.done + 1 + self.terms.rest
         if self.reported < self.terms.minimum:
+            self.tries += 1
+            self._note_open()
             return None
-        row = self._row()
+        row = self._row() | {"seconds": seconds}
         mechanism, noise = self.kit.mechanism(self.stage), self._noise
         for number in (self.stage, self.round):
             noise = jax.random.fold_in(noise, number)
         self.params, self._rule_state, _ = _close(
-            noise, mechanism, self._rule, tuple(self._stage.trains), self.params, self._total(), self._rule_state
+            noise,
+            mechanism,
+            self._rule,
+            tuple(self._stage.trains),
+            self.params,
+            self._inbox.sum(self.roll.members),
+            self._rule_state,
         )
         self.folder.append([row])
         checkpoint.save(self.folder, self.done + 1, self.params, self._rule_state)
@@ -222,17 +238,6 @@ class Session:
         if not self.finished and self.stage != stage:
             self._rule_state = self._rule.init(trained(self.params, self._stage.trains))
         return row
-
-    def _total(self) -> Any:
-        """Everybody's reports, in the order of the roll: the same sum however they arrived."""
-        mechanism, form = self.kit.mechanism(self.stage), self.kit.form(self.stage)
-        total = empty(mechanism, form.like, form.weights)
-        for name in self.roll.members:
-            if name in self._inbox.people:
-                message = self._inbox.total(name)
-                add = collect if isinstance(message, Report) else merge
-                total = add(mechanism, total, jax.tree.map(jnp.asarray, message))
-        return total
 
     def _row(self) -> dict[str, Any]:
         priced = self.kit.price.stages[self.stage]
@@ -246,6 +251,8 @@ class Session:
             "silent": self.missing,
             "late": self.late,
             "tries": self.tries,
+            "bytes_up": self._inbox.size,
+            "bytes_down": sum(len(ids) * 4 for ids in self.asked.values()) + len(self.asked) * len(self._params),
             "accountant": {"event": event_to_dict(priced.event), "rounds": self.round + 1, "covers": priced.covers},
         }
 

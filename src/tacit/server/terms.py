@@ -20,7 +20,7 @@ class Terms:
     minimum: int = 1  # people: with fewer reports nothing is released
     deadline: float = 600.0  # seconds after which a round closes with what it has, or is abandoned
     grace: float = 0.0  # seconds a round stays open after its goal, for reports that are on their way
-    tries: int = 3  # how often a round is opened before the run stops
+    tries: int = 3  # how often a round is abandoned before the run stops
     rest: int = 1  # rounds that a node is left out after it failed or was too slow
     wait: float = 600.0  # seconds to wait for people to enrol
     least: float = 1.0  # the share of the plan's people that must have enrolled before the first round
