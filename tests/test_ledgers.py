@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from tacit.device.ledger import Ledger
+from tacit.device.ledgers import Ledgers
 from tacit.device.round import enter, step
 from tacit.errors import RunError
 from tacit.lab.data import from_events
-from tacit.lab.ledger import Ledgers, page_of
 from tacit.lab.outlook import HopelessWarning
 from tacit.lab.shelf import complete, load_plan
 from tacit.lab.simulate import simulate
 from tacit.plans import Plan
 from tacit.privacy.budget import Budget
-from tacit.privacy.price import price
+from tacit.privacy.price import page_of, price
 from tacit.server.round import open_round
 from toys import Hand, small_world
 

@@ -26,6 +26,13 @@ import tacit.plans, tacit.catalog, tacit.wire, tacit.privacy.mechanism
 seen = sorted(m for m in sys.modules if m.startswith(("tacit.device", "tacit.server", "tacit.nets", "tacit.lab", "tacit.cli")))
 sys.exit("ground loads " + ", ".join(seen) if seen else 0)
 """
+WITH_FLOWER = """
+import os, sys
+import tacit.{room}.flower
+strangers = {strangers}
+seen = sorted(m for m in sys.modules if m.startswith(strangers))
+sys.exit("it loads " + ", ".join(seen) if seen else os.environ["FLWR_TELEMETRY_ENABLED"] != "0")
+"""
 DEVICE_IS_ALONE = """
 import sys
 import tacit.device.round, tacit.device.rank
@@ -72,6 +79,15 @@ BREACHES = [
     ("device/round.py", "import tacit.server.rule", "Rooms stand on the ground"),
     ("audit/attacks/sign.py", "from tacit.device.history import History", "An attack sees what was sent"),
     ("audit/score.py", "import tacit.lab.run", "An attack sees what was sent"),
+    ("device/node.py", "import flwr", "Only the couriers know Flower"),
+    ("server/session.py", "from tacit.courier import Desk", "Only the couriers know Flower"),
+    ("device/flower.py", "import tacit.lab.data", "Rooms stand on the ground"),
+    ("server/flower.py", "import tacit.device.methods.fcf", "The server does not know which method is running"),
+    (
+        "cli/device.py",
+        "from tacit.device.people import People",
+        "Raw histories are seen only by device code and the lab",
+    ),
     ("metrics/ranks.py", "import tacit.record", "Rooms stand on the ground"),
 ]
 
@@ -117,6 +133,16 @@ def test_a_planted_breach_is_reported(house, file, line, contract):
 )
 def test_what_is_loaded_at_run_time(code):
     result = _python(code)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("room", "strangers"),
+    [("server", ("tacit.device", "tacit.nets", "tacit.lab")), ("device", ("tacit.server", "tacit.lab"))],
+)
+def test_what_is_loaded_with_flower_and_its_telemetry_is_off(room, strangers):
+    pytest.importorskip("flwr")
+    result = _python(WITH_FLOWER.format(room=room, strangers=strangers))
     assert result.returncode == 0, result.stderr
 
 

@@ -130,6 +130,19 @@ def unpack(schema: Schema, data: bytes) -> Report:
     return Report(jax.tree.unflatten(schema.tree, leaves), weight, np.True_)
 
 
+def pack_tree(schema: Schema, tree: Any) -> bytes:
+    """The bytes of a tree that carries no weight: a broadcast's parameters, a shard's total."""
+    return pack(schema, Report(tree, np.zeros(0, np.float32), np.True_))
+
+
+def unpack_tree(schema: Schema, data: bytes) -> Any:
+    """The tree in these bytes; an empty message is refused like any other that does not fit."""
+    report = unpack(schema, data)
+    if not report.sent:
+        raise WireError("A message that must hold something is empty.")
+    return report.payload
+
+
 def silent(schema: Schema) -> Report:
     """What a silent device's report stands for: zeros that are not counted."""
     leaves = [np.zeros(leaf.shape, leaf.dtype) for leaf in schema.leaves]

@@ -10,9 +10,12 @@ from tacit.cli.common import print_json, print_trials, with_settings
 from tacit.cli.compare import compare_plans
 from tacit.cli.data import app as data_commands
 from tacit.cli.demo import demo
+from tacit.cli.device import app as device_commands
+from tacit.cli.folder import certs, write_folder
 from tacit.cli.price import price_plan
 from tacit.cli.report import report
 from tacit.cli.reproduce import reproduce
+from tacit.cli.server import serve
 from tacit.cli.tune import tune_plan
 
 app = typer.Typer(
@@ -28,6 +31,9 @@ app.command(name="tune")(tune_plan)
 app.command()(reproduce)
 app.command()(demo)
 app.command(name="report")(report)
+app.add_typer(device_commands, name="device")
+app.command(name="server")(serve)
+app.command()(certs)
 
 
 def main() -> None:
@@ -157,6 +163,9 @@ def show_plan(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object, with how many numbers are trained.")
     ] = False,
+    folder: Annotated[Path | None, typer.Option(help="Write a plan folder here, to install on both sides.")] = None,
+    data: Annotated[str, typer.Option(help="With --folder: whose items; nobody's history is written.")] = "tastes",
+    setting: Annotated[list[str] | None, typer.Option("--set", help="With --folder: hyper.dim=64 and so on.")] = None,
 ) -> None:
     """Print a plan as TOML, with its digest and its price; without a name, the plans there are."""
     from tacit.lab.shelf import load_plan, numbers_trained, plan_names
@@ -165,7 +174,10 @@ def show_plan(
     if name is None:
         print_json(plan_names()) if as_json else print("\n".join(plan_names()))
         return
-    chosen = load_plan(name)
+    chosen = with_settings(load_plan(name), setting or [])
+    if folder is not None:
+        write_folder(folder, chosen, data, devices)
+        return
     if as_json:
         guarantee = price(chosen, devices).whole.to_dict()
         facts = {"digest": chosen.digest, "numbers_trained": numbers_trained(chosen), "guarantee": guarantee}

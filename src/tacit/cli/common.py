@@ -85,3 +85,13 @@ def _spent(spent: Any) -> str:
         f"spent so far over all runs, by the median and the worst device: ε {both('epsilon')} ({budget}); "
         f"{both('messages')} message(s); {both('bytes')} bytes"
     )
+
+
+def needs_flower() -> None:
+    """Say which extra is missing, before anything is started."""
+    from importlib.util import find_spec
+
+    from tacit.errors import RunError
+
+    if find_spec("flwr") is None:
+        raise RunError("A deployment needs the extra 'flower'; install tacit[flower].")

@@ -146,12 +146,7 @@ class Ledger:
         with self._mutex:
             self._journal.check()
             now = self._current()[1]
-            try:
-                gone = _clear(Path(folder), self.path)
-            except OSError as problem:
-                raise DeviceError(
-                    f"{folder} is not erased whole ({problem.strerror}); mend that, and erase again."
-                ) from None
+            gone = clear(Path(folder), self.path)
             self._journal.append({"kind": "erased", "time": now})
             self._newest, self._erased = now, len(self._entries)
             return gone
@@ -239,10 +234,17 @@ def _finite(values: dict[str, Any]) -> dict[str, Any]:
     return {name: "inf" if value == math.inf else value for name, value in values.items()}
 
 
-def _clear(folder: Path, keep: Path) -> int:
-    """Delete what a folder holds, except one file and the folders it lies in."""
+def clear(folder: Path, keep: Path) -> int:
+    """Delete what a folder holds, except one file and the folders it lies in; how many files went."""
     if not folder.is_dir():
         raise DeviceError(f"{folder} must be the folder of a device, and is no folder; nothing was erased.")
+    try:
+        return _clear(folder, keep)
+    except OSError as problem:
+        raise DeviceError(f"{folder} is not erased whole ({problem.strerror}); mend that, and erase again.") from None
+
+
+def _clear(folder: Path, keep: Path) -> int:
     gone = 0
     for root, folders, files in os.walk(folder, topdown=False):
         for name in (*files, *folders):

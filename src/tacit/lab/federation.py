@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tacit.device.ledgers import Ledgers
 from tacit.device.method import Method, build
 from tacit.device.round import KEYS, Home
 from tacit.errors import PlanError
@@ -37,11 +38,10 @@ from tacit.lab.engine import (
     wake,
     wire_schema,
 )
-from tacit.lab.ledger import Ledgers, page_of
 from tacit.lab.shelf import complete
 from tacit.plans import Plan, Stage
 from tacit.privacy.budget import Budget, Entry
-from tacit.privacy.price import price
+from tacit.privacy.price import page_of, price
 from tacit.privacy.sampler import Pooled, build_sampler
 from tacit.rows import dense_tree
 from tacit.server.round import by_rows, trained
@@ -86,13 +86,13 @@ class Federation:
         self.plan, self.population, self.seed = complete(plan), population, int(seed)
         self.executor, self.chunk = executor, chunk
         root = jax.random.key(self.seed, impl=KEYS)
-        init, homes, self.noise = (jax.random.fold_in(root, purpose) for purpose in (_INIT, _HOMES, _NOISE))
+        homes, self.noise = (jax.random.fold_in(root, purpose) for purpose in (_HOMES, _NOISE))
         self.methods = [build(stage, population.catalog) for stage in self.plan.stages]
         for stage, method in zip(self.plan.stages, self.methods):
             if getattr(method, "needs_times", False):
                 population.require_times(stage.method)
         self.start = start
-        self.params = _start(init, self.methods)
+        self.params = start_params(start_key(self.seed), self.methods)
         if start is not None:
             self.params = {name: _grown(leaf, start.params.get(name)) for name, leaf in self.params.items()}
         for stage in self.plan.stages:
@@ -136,7 +136,7 @@ class Federation:
             return None
         if stage.rounds == 0:
             return None
-        weights, update = _shape_of_update(method, number, self.params, self.buckets[-1])
+        weights, update = shape_of_update(method, number, self.params, self.buckets[-1])
         if rule.moves_what_is_sent and set(update) != set(stage.trains):
             raise PlanError(
                 f"Plan stage {number + 1} trains {sorted(stage.trains)}, but its method's update has {sorted(update)}; "
@@ -317,7 +317,12 @@ def _turns(plan: Plan, devices: int) -> float:
     return sum(stage.rounds * build_sampler(stage.cohort).size(devices) / devices for stage in plan.stages)
 
 
-def _start(key: jax.Array, methods: list[Method]) -> dict:
+def start_key(seed: int) -> jax.Array:
+    """The key that a run of this seed makes its start parameters with."""
+    return jax.random.fold_in(jax.random.key(seed, impl=KEYS), _INIT)
+
+
+def start_params(key: jax.Array, methods: list[Method]) -> dict:
     """Every leaf of every stage; the first stage that has a leaf starts it."""
     params: dict = {}
     for number, method in enumerate(methods):
@@ -331,7 +336,7 @@ def _check_trains(stage: Stage, params: dict) -> None:
             raise PlanError(f"{stage.method}: trains names {name!r}, but the parameters are {sorted(params)}.")
 
 
-def _shape_of_update(method: Method, stage: int, params: dict, bucket: Bucket) -> tuple[int, dict]:
+def shape_of_update(method: Method, stage: int, params: dict, bucket: Bucket) -> tuple[int, dict]:
     """How many weights a report carries, and the shapes of the update, without running anything."""
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (bucket.home, bucket.own))
     key = jax.random.key(0, impl=KEYS)

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.catalog import Catalog, Field
+from tacit.device.ledgers import Ledgers
 from tacit.errors import RunError
 from tacit.lab.buckets import homes_of, move_homes, move_in
 from tacit.lab.data import Population
 from tacit.lab.federation import Federation
-from tacit.lab.ledger import Ledgers
 from tacit.lab.run import Run
 from tacit.plans import Plan
 from tacit.privacy.budget import Budget

@@ -7,11 +7,11 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tacit.device.ledgers import Ledgers
 from tacit.device.method import Method
 from tacit.errors import PlanError
 from tacit.lab.buckets import Bucket
 from tacit.lab.data import Population
-from tacit.lab.ledger import Ledgers
 from tacit.plans import Plan
 from tacit.privacy.budget import Budget
 from tacit.privacy.card import card, to_markdown

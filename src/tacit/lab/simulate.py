@@ -15,13 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import tacit
+from tacit.device.ledgers import Ledgers
 from tacit.errors import RunError
 from tacit.lab.buckets import GRID, homes_of, move_homes
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import as_population
 from tacit.lab.engine import CHUNK, Tally
 from tacit.lab.federation import Executor, Federation, Rounds, Start
-from tacit.lab.ledger import Ledgers
 from tacit.lab.outlook import warn
 from tacit.lab.progress import Bar
 from tacit.lab.protocol import Answers, load_protocol

@@ -35,6 +35,7 @@ _FURNITURE = {
         "rdp",
         "sampler",
         "sums",
+        "total",
         "within",
     ),
 }

@@ -6,6 +6,7 @@ from typing import Any
 
 from tacit.errors import PlanError
 from tacit.plans import Plan, Stage
+from tacit.privacy.budget import Entry
 from tacit.privacy.claim import Claim, Relation, Trust
 from tacit.privacy.events import Event, Pure, Unbounded, event_to_dict
 from tacit.privacy.mechanism import Mechanism, build_mechanism
@@ -87,6 +88,14 @@ def price(plan: Plan, devices: int) -> Price:
         raise PlanError(f"The number of devices must be at least 1, got {devices}.")
     stages = tuple(_price_stage(stage, devices, number) for number, stage in enumerate(plan.stages, 1))
     return Price(plan, devices, stages, _compose(stages))
+
+
+def page_of(stage: StagePrice, plan: str, run: str, number: int, now: float, size: int) -> Entry:
+    """The message a stage asks for, as a ledger enters it."""
+    assert stage.event is not None
+    alone = next(claim for claim in reversed(stage.claims) if claim.per in ("round", "message"))
+    unit, relation = stage.claims[0].unit, stage.claims[0].relation
+    return Entry(now, plan, run, number, 0, unit, relation, stage.event, alone.epsilon, alone.delta, size, stage.covers)
 
 
 def settle(stage: Stage, devices: int, number: int = 1) -> tuple[Mechanism, Exposure]:

@@ -7,9 +7,12 @@ import jax.numpy as jnp
 
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.sums import sum_rows
+from tacit.privacy.total import collect, empty, merge
 from tacit.rows import is_rows
 from tacit.server.rule import Rule
 from tacit.wire import Broadcast, Report, Schema
+
+__all__ = ["by_rows", "close", "close_rows", "collect", "merge", "nothing", "open_round", "trained"]
 
 
 def open_round(round: Any, params: dict, dials: dict | None = None) -> Broadcast:
@@ -22,19 +25,12 @@ def trained(params: dict, trains: tuple[str, ...]) -> dict:
     return {name: params[name] for name in trains}
 
 
-def collect(mechanism: Mechanism, total: Any, reports: Report) -> Any:
-    """Fold a chunk of reports [c, ...] into the running total: the payloads, and how many came."""
-    payloads, count = total
-    payloads = mechanism.add(payloads, reports.payload, reports.weight, reports.sent)
-    return payloads, count + reports.sent.sum(dtype=jnp.int32)
-
-
 def nothing(
     mechanism: Mechanism, params: dict, trains: tuple[str, ...], weights: int, update: Schema | None = None
 ) -> Any:
     """The total before anybody reported; `update` says what an update looks like where that is not what is trained."""
     like = trained(params, trains) if update is None else update.like()
-    return mechanism.zero(like, weights), jnp.zeros((), jnp.int32)
+    return empty(mechanism, like, weights)
 
 
 def by_rows(mechanism: Mechanism, rule: Rule, update: Any, reports: float) -> bool:
@@ -62,11 +58,6 @@ def close_rows(
     after, state = rule.finish(before, (sums, weight), n, state)
     moved = {name: params[name].at[rows[name].index].set(after[name], mode="drop") for name in trains}
     return {**params, **moved}, state, n
-
-
-def merge(mechanism: Mechanism, one: Any, other: Any) -> Any:
-    """The total of two totals."""
-    return mechanism.merge(one[0], other[0]), one[1] + other[1]
 
 
 def close(

@@ -12,7 +12,6 @@ import numpy as np
 from tacit.errors import RunError
 from tacit.privacy.budget import WHOLE_STAGE, Budget, Entry, Tally
 from tacit.privacy.events import event_from_dict, event_to_dict
-from tacit.privacy.price import StagePrice
 from tacit.record import write_arrays, write_json
 
 
@@ -106,18 +105,11 @@ class Ledgers:
                 (counts,) = (arrays[name] for name in arrays.files)
         except FileNotFoundError:
             raise RunError(f"{folder} has no ledgers: it is not the folder of a run that has ended.") from None
-        pages = tuple(_page(values) for values in words["pages"])
+        pages = tuple(page_from_dict(values) for values in words["pages"])
         return Ledgers(words["users"], pages, counts).follow(users)
 
 
-def _page(values: dict[str, Any]) -> Entry:
+def page_from_dict(values: dict[str, Any]) -> Entry:
+    """An entry from plain values, as `save` writes them."""
     numbers = {name: float(values[name]) for name in ("time", "epsilon", "delta")}  # "inf" is written as a word
     return Entry(**{**values, **numbers, "event": event_from_dict(values["event"])})
-
-
-def page_of(stage: StagePrice, plan: str, run: str, number: int, now: float, size: int) -> Entry:
-    """The message a stage asks for, as a ledger enters it."""
-    assert stage.event is not None
-    alone = next(claim for claim in reversed(stage.claims) if claim.per in ("round", "message"))
-    unit, relation = stage.claims[0].unit, stage.claims[0].relation
-    return Entry(now, plan, run, number, 0, unit, relation, stage.event, alone.epsilon, alone.delta, size, stage.covers)

@@ -1,0 +1,110 @@
+"""Certificates: a small authority for one deployment: who vouches for the server, and which nodes may come.
+
+ca.crt, ca.key           the authority
+server.crt, server.key   the server's certificate, for the names and addresses it is reached by
+node-1.key, .pub …       a key for each node: the public half stays with the server, the private half goes to the node
+"""
+
+import ipaddress
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tacit.errors import RunError
+
+DAYS = 365
+
+
+def make_certificates(path: str | Path, hosts: list[str], nodes: int) -> list[Path]:
+    """Write a folder of certificates and keys; keys can be read by their owner alone."""
+    folder = Path(path)
+    if (folder / "ca.crt").exists():
+        raise RunError(f"{folder} holds certificates already; choose another folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    ec, x509 = _tools()
+    authority, server = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
+    root = _certificate(x509, "tacit authority", authority, None, [])
+    written = [_write(folder / "ca.crt", root), _write(folder / "ca.key", authority)]
+    issued = _certificate(x509, hosts[0], server, (root, authority), hosts)
+    written += [_write(folder / "server.crt", issued), _write(folder / "server.key", server)]
+    return written + [one for number in range(1, nodes + 1) for one in new_node(folder, f"node-{number}")]
+
+
+def new_node(folder: Path, name: str) -> list[Path]:
+    """A key for one more node."""
+    ec, _ = _tools()
+    from cryptography.hazmat.primitives import serialization as forms
+
+    made = ec.generate_private_key(ec.SECP384R1())
+    private = made.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.OpenSSH, forms.NoEncryption())
+    public = made.public_key().public_bytes(forms.Encoding.OpenSSH, forms.PublicFormat.OpenSSH)
+    return [_put(folder / f"{name}.key", private), _put(folder / f"{name}.pub", public + b"\n")]
+
+
+def public_keys(folder: Path) -> list[bytes]:
+    """The public keys of the nodes that may come, as Flower registers them."""
+    from cryptography.hazmat.primitives import serialization as forms
+
+    found = []
+    for path in sorted(folder.glob("*.pub")):
+        key: Any = forms.load_ssh_public_key(path.read_bytes())
+        found.append(key.public_bytes(forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo))
+    return found
+
+
+def _certificate(x509: Any, name: str, key: Any, issuer: tuple[Any, Any] | None, hosts: list[str]) -> Any:
+    from cryptography.hazmat.primitives.hashes import SHA384
+
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder().subject_name(subject).public_key(key.public_key())
+    made = made.issuer_name(subject if issuer is None else issuer[0].subject).serial_number(x509.random_serial_number())
+    made = made.not_valid_before(now - timedelta(minutes=5)).not_valid_after(now + timedelta(days=DAYS))
+    made = made.add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+    made = made.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    signer = key if issuer is None else issuer[1]
+    vouched = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    made = made.add_extension(vouched, critical=False)
+    if issuer is None:
+        uses = dict.fromkeys(
+            ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"), False
+        )
+        uses |= dict.fromkeys(("key_agreement", "encipher_only", "decipher_only"), False)
+        made = made.add_extension(x509.KeyUsage(key_cert_sign=True, crl_sign=True, **uses), critical=True)
+    else:
+        made = made.add_extension(x509.SubjectAlternativeName([_host(x509, host) for host in hosts]), critical=False)
+    return made.sign(signer, SHA384())
+
+
+def _host(x509: Any, host: str) -> Any:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _write(path: Path, made: Any) -> Path:
+    from cryptography.hazmat.primitives import serialization as forms
+
+    if hasattr(made, "public_bytes"):
+        return _put(path, made.public_bytes(forms.Encoding.PEM))
+    pem = made.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
+    return _put(path, pem)
+
+
+def _put(path: Path, data: bytes) -> Path:
+    mode = 0o600 if path.suffix == ".key" else 0o644
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    return path
+
+
+def _tools() -> tuple[Any, Any]:
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives.asymmetric import ec
+    except ImportError:
+        raise RunError("Certificates need the extra 'flower'; install tacit[flower].") from None
+    return ec, x509

@@ -1,0 +1,98 @@
+"""`tacit server`: the rounds of a plan folder, with everything that takes."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Share = Annotated[float, typer.Option(help="The share of the people asked at which a round closes.")]
+
+
+def serve(
+    plan: Annotated[Path, typer.Argument(help="A plan folder, made by `tacit plan NAME --folder DIR`.")],
+    out: Annotated[Path, typer.Option(help="A folder for the run; one that holds a run goes on with it.")] = Path(
+        "run"
+    ),
+    address: Annotated[str, typer.Option(help="Where to listen: host:port.")] = "127.0.0.1:8000",
+    certs: Annotated[
+        Path | None, typer.Option(help="A folder of `tacit certs`: TLS, and only its nodes may come.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="The key that the plan folder's devices trust.")] = None,
+    goal: Share = 1.0,
+    minimum: Annotated[int, typer.Option(help="With fewer people's reports nothing is released.")] = 1,
+    deadline: Annotated[float, typer.Option(help="Seconds before a round closes with what it has.")] = 600.0,
+    grace: Annotated[float, typer.Option(help="Seconds a round stays open after its goal.")] = 0.0,
+    tries: Annotated[int, typer.Option(help="How often a round is abandoned before the run stops.")] = 3,
+    rest: Annotated[int, typer.Option(help="Rounds a node is left out after it failed.")] = 1,
+    least: Annotated[float, typer.Option(help="The share of the plan's people that must have enrolled.")] = 1.0,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for them.")] = 600.0,
+) -> None:
+    """Play the rounds of a plan folder with the devices that come, and leave a run folder that resumes."""
+    from tacit.cli.common import needs_flower
+
+    needs_flower()
+    from tacit.kit import read_kit
+    from tacit.server.terms import Terms
+
+    kit, terms = read_kit(plan), Terms(goal, minimum, deadline, grace, tries, rest, wait, least)
+    _supervise(kit, terms, out, address, certs, _signer(kit, key or plan / "server.key"))
+
+
+def _signer(kit: Any, key: Path) -> Any:
+    from tacit.errors import PlanError
+    from tacit.signing import Signer
+
+    if not kit.server:
+        return lambda ask: ask
+    signer = Signer(key)
+    if signer.public != kit.server:
+        raise PlanError(f"{key} is not the key that the plan folder's devices trust; name that one with --key.")
+    return signer
+
+
+def _supervise(kit: Any, terms: Any, out: Path, address: str, certs: Path | None, sign: Any) -> None:
+    """Keep a SuperLink up and a run going until all rounds are done; a run that Flower gave up is followed by another."""
+    from tacit.cli.processes import Flower, end_by_signal, say
+    from tacit.courier import Desk, LostError
+    from tacit.server.flower import conduct
+    from tacit.server.session import Session
+
+    end_by_signal()
+    host, _, port = address.rpartition(":")
+    session = Session(out, kit, terms) if (out / "run.json").exists() else Session.begin(out, kit, terms)
+    say(f"run {session.run}: {session.done} of {kit.rounds} rounds are done; {kit.price.whole}")
+    link = Flower(out / "flower", "flower-superlink", int(port))
+    near = "127.0.0.1" if host in ("", "0.0.0.0") else host
+    desk = Desk(f"{near}:{port}", link.secret, None if certs is None else certs / "ca.crt")
+    with link.kept_up(["--host", host, *_link_arguments(out, certs)], say):
+        while not session.finished:
+            link.wait()
+            _admit_nodes(desk, certs)
+            say(f"listening on {address}{' with TLS' if certs else ', without TLS'}")
+            try:
+                conduct(session, desk, sign, say)
+            except LostError as problem:
+                session = Session(out, kit, terms)
+                say(f"Flower gave the run up ({problem}); another one goes on from round {session.done}")
+        say(f"all {kit.rounds} rounds are done; the parameters are in {out}")
+
+
+def _link_arguments(out: Path, certs: Path | None) -> list[str]:
+    kept = ["--database", str(out / "flower" / "link.sqlite"), "--disable-runtime-dependency-installation"]
+    if certs is None:
+        return [*kept, "--insecure"]
+    files = {"--ssl-ca-certfile": "ca.crt", "--ssl-certfile": "server.crt", "--ssl-keyfile": "server.key"}
+    return [
+        *kept,
+        *(word for flag, name in files.items() for word in (flag, str(certs / name))),
+        "--enable-supernode-auth",
+    ]
+
+
+def _admit_nodes(desk: Any, certs: Path | None) -> None:
+    """Only nodes whose public key lies in the folder may come."""
+    from tacit.certificates import public_keys
+    from tacit.server.flower import register
+
+    for one in [] if certs is None else public_keys(certs):
+        register(desk, one)

@@ -1,0 +1,179 @@
+"""Kit: a plan folder, the same on the server and on every device: what will be done, to what, and from where it starts.
+
+plan.toml       the plan, every default written out
+catalog.json    the public items: how many, what they are called, their fields
+catalog.npz     their attributes
+params.npz      the start parameters
+kit.json        for how many people the noise was found, what an update looks like, whose signature counts; the digest
+
+A device obeys its own copy: it takes part in rounds of this digest, and of no other. Nothing in it came from a person.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tacit.catalog import Catalog, Field
+from tacit.errors import PlanError
+from tacit.plans import Plan
+from tacit.privacy.price import Price, price
+from tacit.privacy.total import empty
+from tacit.record import write_arrays, write_json, write_text
+from tacit.wire import Schema, pack_tree, schema_of, unpack_tree
+
+VERSION = 1
+_FILES = ("plan.toml", "catalog.json", "catalog.npz", "params.npz")
+_FIELDS = ("item_fields", "person_fields", "event_fields")
+
+
+@dataclass(frozen=True)
+class Form:
+    """What an update of one stage looks like: how many weights it carries, and its arrays, by name."""
+
+    weights: int
+    update: dict[str, tuple[tuple[int, ...], str]]  # name -> shape, type
+
+    @property
+    def like(self) -> dict:
+        """The shapes of an update."""
+        return {name: jax.ShapeDtypeStruct(shape, np.dtype(dtype)) for name, (shape, dtype) in self.update.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Kit:
+    """A plan folder, read."""
+
+    plan: Plan
+    catalog: Catalog
+    params: dict[str, np.ndarray]
+    people: int  # how many the plan was priced for; nobody beyond them can enrol
+    forms: tuple[Form | None, ...]  # stage by stage; None where nothing is sent
+    names: Sequence[Any] | None = None  # what the items are called
+    began: float | None = None  # the moment times are counted from, in unix seconds; None: a node's first event
+    server: str = ""  # the public key whose signature a device asks for, as hexadecimal; none: any server's word counts
+    digest: str = ""
+
+    @cached_property
+    def price(self) -> Price:
+        """What the plan costs each of so many people."""
+        return price(self.plan, self.people)
+
+    def mechanism(self, stage: int) -> Any:
+        """A stage's mechanism, its noise found; the same on both sides, since both find it for the same numbers."""
+        return self.price.stages[stage].mechanism
+
+    def form(self, stage: int) -> Form:
+        """What a report of this stage is made of."""
+        form = self.forms[stage]
+        assert form is not None
+        return form
+
+    @cached_property
+    def broadcast(self) -> Schema:
+        """How the parameters are written."""
+        return schema_of(self.params, 0)
+
+    def report(self, stage: int) -> Schema:
+        """How one person's report is written."""
+        mechanism, form = self.mechanism(stage), self.form(stage)
+        payload = jax.eval_shape(lambda update: mechanism.encode(jax.random.key(0), update, {}), form.like)
+        return schema_of(payload, form.weights, mechanism.wire)
+
+    def total(self, stage: int) -> Schema:
+        """How a shard's total is written."""
+        mechanism, form = self.mechanism(stage), self.form(stage)
+        return schema_of(jax.eval_shape(lambda: empty(mechanism, form.like, form.weights)), 0)
+
+    def pack_params(self, params: dict) -> bytes:
+        """The bytes of a broadcast's parameters."""
+        return pack_tree(self.broadcast, params)
+
+    def unpack_params(self, data: bytes) -> dict:
+        """The parameters in these bytes."""
+        return unpack_tree(self.broadcast, data)
+
+    def first_round(self, stage: int) -> int:
+        """How many rounds all earlier stages have."""
+        return sum(one.rounds for one in self.plan.stages[:stage])
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of all stages."""
+        return self.first_round(len(self.plan.stages))
+
+
+def write_kit(path: str | Path, kit: Kit) -> Kit:
+    """Write a plan folder, and read it back."""
+    folder = Path(path)
+    if (folder / "kit.json").exists():
+        raise PlanError(f"{folder} holds a plan already; a plan folder never changes, so choose another.")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "plan.toml", kit.plan.to_toml())
+    described = {name: [asdict(field) for field in getattr(kit.catalog, name)] for name in _FIELDS}
+    names = None if kit.names is None else [str(name) for name in kit.names]
+    write_json(folder / "catalog.json", {"n_items": kit.catalog.n_items, "names": names, **described})
+    write_arrays(folder / "catalog.npz", dict(kit.catalog.attributes))
+    write_arrays(folder / "params.npz", kit.params)
+    forms = [None if form is None else asdict(form) for form in kit.forms]
+    facts = {"version": VERSION, "people": kit.people, "began": kit.began, "server": kit.server, "stages": forms}
+    write_json(folder / "kit.json", {**facts, "digest": _digest(folder, facts)})  # last: its presence says it is whole
+    return read_kit(folder)
+
+
+def read_kit(path: str | Path) -> Kit:
+    """The plan folder at this path; one that was altered after it was written is refused."""
+    folder = Path(path)
+    try:
+        facts = json.loads((folder / "kit.json").read_text(encoding="utf-8"))
+        digest, version = facts.pop("digest"), facts["version"]
+        if version != VERSION:
+            raise PlanError(
+                f"{folder} is a plan folder of version {version}, this Tacit reads {VERSION}; make it anew."
+            )
+        if _digest(folder, facts) != digest:
+            raise PlanError(
+                f"{folder} does not match its digest {digest}: it was altered or is half copied; copy it anew."
+            )
+        items = json.loads((folder / "catalog.json").read_text(encoding="utf-8"))
+        plan = Plan.from_toml((folder / "plan.toml").read_text(encoding="utf-8"))
+        arrays = [_arrays(folder / name) for name in ("catalog.npz", "params.npz")]
+    except FileNotFoundError as problem:
+        raise PlanError(
+            f"{folder} has no {Path(str(problem.filename)).name}: it is not a plan folder; "
+            "`tacit plan NAME --folder DIR` makes one."
+        ) from None
+    forms = tuple(None if one is None else Form(one["weights"], _update(one["update"])) for one in facts["stages"])
+    attributes = jax.tree.map(jnp.asarray, arrays[0])
+    catalog = Catalog(items["n_items"], attributes, *(_fields(items[name]) for name in _FIELDS))
+    return Kit(
+        plan, catalog, arrays[1], facts["people"], forms, items["names"], facts["began"], facts["server"], digest
+    )
+
+
+def _digest(folder: Path, facts: dict[str, Any]) -> str:
+    state = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for name in _FILES:
+        state.update(hashlib.sha256((folder / name).read_bytes()).digest())
+    return state.hexdigest()[:32]
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    """Arrays by name; `write_arrays` wrote the names as paths, ['name']."""
+    with np.load(path, allow_pickle=False) as saved:
+        return {name[2:-2]: saved[name] for name in saved.files}
+
+
+def _fields(values: list[dict[str, Any]]) -> tuple[Field, ...]:
+    return tuple(Field(**{**one, "values": tuple(one["values"])}) for one in values)
+
+
+def _update(values: dict[str, Any]) -> dict[str, tuple[tuple[int, ...], str]]:
+    return {name: (tuple(shape), dtype) for name, (shape, dtype) in values.items()}

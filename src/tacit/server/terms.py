@@ -1,0 +1,41 @@
+"""Terms: when a round of a deployment closes, and what happens when too few answer."""
+
+from dataclasses import dataclass, fields
+
+from tacit.errors import PlanError
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The rules of a round.
+
+    Whom a round asks is the plan's business: its price counts on it. To ask more people than are needed, let the plan ask
+    them, and set `goal` below 1.
+
+    >>> Terms(goal=0.8).enough(reported=8, asked=10)
+    True
+    """
+
+    goal: float = 1.0  # the share of the people asked at which a round may close
+    minimum: int = 1  # people: with fewer reports nothing is released
+    deadline: float = 600.0  # seconds after which a round closes with what it has, or is abandoned
+    grace: float = 0.0  # seconds a round stays open after its goal, for reports that are on their way
+    tries: int = 3  # how often a round is abandoned before the run stops
+    rest: int = 1  # rounds that a node is left out after it failed or was too slow
+    wait: float = 600.0  # seconds to wait for people to enrol
+    least: float = 1.0  # the share of the plan's people that must have enrolled before the first round
+
+    def __post_init__(self):
+        for field in fields(self):
+            value = getattr(self, field.name)
+            above = field.name in ("goal", "deadline", "tries", "least")
+            if isinstance(value, bool) or not (value > 0 if above else value >= 0):
+                rule = "above 0" if above else "at least 0"
+                raise PlanError(f"Terms.{field.name} must be {rule}, got {value!r}.")
+        for name in ("goal", "least"):
+            if getattr(self, name) > 1:
+                raise PlanError(f"Terms.{name} is a share, at most 1, got {getattr(self, name)!r}.")
+
+    def enough(self, reported: int, asked: int) -> bool:
+        """Whether a round has reached its goal."""
+        return reported >= self.goal * asked
