@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tacit.cli.audit import audit_plan
 from tacit.cli.common import print_json, print_trials, with_settings
 from tacit.cli.compare import compare_plans
 from tacit.cli.data import app as data_commands
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 app.add_typer(data_commands, name="data")
 app.command(name="price")(price_plan)
+app.command(name="audit")(audit_plan)
 app.command(name="compare")(compare_plans)
 app.command(name="tune")(tune_plan)
 app.command()(reproduce)

@@ -132,8 +132,12 @@ def close(job: Job, key: jax.Array, round: jax.Array, params: dict, rule: Any, t
     total = totals[0]
     for other in totals[1:]:
         total = server.merge(job.mechanism, total, other)
-    noise = jax.random.fold_in(jax.random.fold_in(key, job.stage), round)
-    return server.close(noise, job.mechanism, job.rule, job.trains, params, total, rule)
+    return server.close(noise_key(job, key, round), job.mechanism, job.rule, job.trains, params, total, rule)
+
+
+def noise_key(job: Job, key: jax.Array, round: jax.Array) -> jax.Array:
+    """The server's noise of one round of one stage: no two share a key."""
+    return jax.random.fold_in(jax.random.fold_in(key, job.stage), round)
 
 
 _fold = jax.jit(fold, donate_argnames=("homes",))

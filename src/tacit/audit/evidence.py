@@ -1,0 +1,142 @@
+"""Evidence: how much ε guesses about canaries prove, and how often the guesses were right.
+
+A canary is a coin that only one device knows. Whoever reads what was released gives each coin a score, high for heads and
+low for tails. If heads and tails could hardly be told apart, as a claim says, so many right guesses would be a wonder.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from tacit.errors import PlanError
+
+LOOKS = (1.0, 0.5, 0.1)  # shares of the canaries that are guessed at, the loudest first; fixed before anybody looks
+_PURE = 1e-12  # the δ of a claim that has none: the auditor wants one above 0
+
+
+class Evidence(NamedTuple):
+    """What the guesses came to; bounds hold with the confidence that was asked for, all of them together."""
+
+    canaries: int
+    right: int  # when every coin is guessed
+    auc: float
+    tpr: float  # heads found, when one tail in a hundred is taken for heads
+    proved: float  # ε is at least this, whatever the code does
+    curve: float | None  # ... if the noise is normal and one canary tells nothing of another; None: not what is claimed
+
+    @property
+    def accuracy(self) -> float:
+        """The share of right guesses."""
+        return self.right / self.canaries
+
+    @property
+    def epsilon(self) -> float:
+        """The larger of the two bounds."""
+        return self.proved if self.curve is None else max(self.proved, self.curve)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {**self._asdict(), "accuracy": self.accuracy}
+
+
+def weigh(
+    scores: np.ndarray, coins: np.ndarray, delta: float, confidence: float, relation: str | None = None
+) -> Evidence:
+    """What scores float[m] prove about coins bool[m]; `relation` says that normal noise is claimed, and between whom.
+
+    >>> coins = np.arange(400) % 2 == 0
+    >>> found = weigh(np.where(coins, 1.0, -1.0), coins, 1e-5, 0.95)
+    >>> found.accuracy, round(found.proved, 1)
+    (1.0, 4.5)
+    """
+    if not 0.5 < confidence < 1:
+        raise PlanError(f"confidence must lie between 0.5 and 1, got {confidence:g}; 0.99 is usual.")
+    scores, coins = np.asarray(scores, float), np.asarray(coins, bool)
+    if coins.all() or not coins.any():
+        raise PlanError(f"canaries must be more, got {coins.size}, whose coins all fell alike; 100 is a beginning.")
+    alpha = (1 - confidence) / (len(LOOKS) + 1)
+    right = (scores > 0) == coins
+    curve = None if relation is None else gaussian_bound(int(right.sum()), coins.size, delta, alpha, relation)
+    return Evidence(
+        coins.size,
+        int(right.sum()),
+        auc(scores, coins),
+        tpr_at(scores, coins),
+        one_run_bound(np.abs(scores), right, delta, alpha),
+        curve,
+    )
+
+
+def one_run_bound(loud: np.ndarray, right: np.ndarray, delta: float, alpha: float) -> float:
+    """ε at least, by right and wrong guesses about coins that were tossed independently: nothing else is assumed.
+
+    Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run" (NeurIPS 2023).
+    """
+    auditing = load_auditing()
+    # The auditor counts, above a threshold, guesses that hit and guesses that miss; one of each that nobody makes keeps
+    # its lists from being empty.
+    hits, misses = np.append(loud[right], -1.0), np.append(loud[~right], -1.0)
+    auditor = auditing.CanaryScoreAuditor(hits, misses)
+    ranked = np.sort(loud)[::-1]
+    cuts = [float(ranked[max(0, math.ceil(share * loud.size) - 1)]) for share in LOOKS]
+    bounds = [
+        auditor.epsilon_one_run(alpha, max(delta, _PURE), threshold_strategy=auditing.Explicit(cut)) for cut in cuts
+    ]
+    return float(max(bounds))
+
+
+def gaussian_bound(right: int, canaries: int, delta: float, alpha: float, relation: Any) -> float:
+    """ε at least, if scores are ±μ/2 with normal noise of deviation 1, each by itself: from how many guesses are right.
+
+    P(right) = Φ(μ/2), and the claim is that of one normal noise with this μ.
+    """
+    from tacit.privacy import accountant
+    from tacit.privacy.events import Gaussian
+
+    low = stats.beta.ppf(alpha, right, canaries - right + 1) if right else 0.0
+    mu = float(2 * stats.norm.ppf(low))
+    if mu <= 1e-3:
+        return 0.0
+    reach = 2.0 if relation == "replace_one" else 1.0  # by how many bounds two neighbours differ
+    return accountant.compose(((Gaussian(reach / mu), 1),), delta, relation).epsilon
+
+
+def most_accurate(epsilon: float, delta: float) -> float:
+    """How often anybody can be right about one person, of two equally likely worlds: (e^ε + δ)/(1 + e^ε).
+
+    >>> round(most_accurate(2.0, 0.0), 3), most_accurate(math.inf, 0.0)
+    (0.881, 1.0)
+    """
+    return float(min(1.0, stats.logistic.cdf(epsilon) + delta * stats.logistic.cdf(-epsilon)))
+
+
+def auc(scores: np.ndarray, truth: np.ndarray) -> float:
+    """How often a score of what is true is above one of what is not; ties count half.
+
+    >>> auc(np.array([3.0, 1.0, 2.0]), np.array([True, False, False]))
+    1.0
+    """
+    yes, no = scores[truth], scores[~truth]
+    ranks = stats.rankdata(np.concatenate([yes, no]))[: yes.size]
+    return float((ranks.sum() - yes.size * (yes.size + 1) / 2) / (yes.size * no.size))
+
+
+def tpr_at(scores: np.ndarray, truth: np.ndarray, fpr: float = 0.01) -> float:
+    """The share of what is true above a cut that at most this share of what is not reaches.
+
+    >>> tpr_at(np.array([3.0, 1.0, 2.0]), np.array([True, True, False]))
+    0.5
+    """
+    no = np.sort(scores[~truth])[::-1]
+    return float((scores[truth] > no[math.floor(fpr * no.size)]).mean())
+
+
+def load_auditing() -> Any:
+    """The auditor of jax-privacy, which comes with the extra `audit`."""
+    try:
+        from jax_privacy import auditing
+    except ModuleNotFoundError:
+        raise PlanError("An audit needs jax-privacy, which is not installed; pip install 'tacit[audit]'.") from None
+    return auditing
