@@ -18,7 +18,8 @@ from tacit.report.paper import curves
 
 @pytest.fixture
 def tiny(monkeypatch):
-    monkeypatch.setattr(seqmf, "USERS", {"small": {"LSApp": 8, "App Usage": 8}})
+    for people in ("USERS", "FOLLOWED"):
+        monkeypatch.setattr(seqmf, people, {"small": {"LSApp": 8, "App Usage": 8}})
     monkeypatch.setattr(seqmf, "TRIALS", {"small": 0})
 
 

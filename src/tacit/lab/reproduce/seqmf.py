@@ -18,6 +18,7 @@ ABOUT = "Saiapin et al. 2024: the next app, from a shared table and a vector sol
 PARTS = ("table1", "table2", *(f"figure{n}" for n in range(2, 7)))
 TRIALS = {"small": 4, "paper": 60}  # of the authors' grid of 1,200, drawn by chance
 USERS = {"small": {"LSApp": 100, "App Usage": 150}, "paper": {"LSApp": None, "App Usage": None}}
+FOLLOWED = {"small": {"LSApp": 30, "App Usage": 150}, "paper": {"LSApp": None, "App Usage": None}}  # cycle by cycle
 CHART = "control: public chart"
 SAME = 0.005  # a difference in HR@5 below this is none
 
@@ -38,12 +39,14 @@ class _Paper:
 
     @cached_property
     def where(self) -> Place:
-        users = USERS[self.options.size][self.paper]
-        return place(self.paper, self.options.data, self.options.seeds, users)
+        return self._place(USERS)
 
     @cached_property
     def dynamic(self) -> Dynamic:
-        return Dynamic(self.where)
+        return Dynamic(self._place(FOLLOWED))
+
+    def _place(self, users: dict[str, dict[str, int | None]]) -> Place:
+        return place(self.paper, self.options.data, self.options.seeds, users[self.options.size][self.paper])
 
     def parts(self) -> Iterable[Table | Figure]:
         """In the paper's order."""
@@ -90,21 +93,26 @@ class _Paper:
     def noised(self) -> Iterable[Figure]:
         """Figures 5 and 6: the same table through every mechanism, and the controls that never send."""
         lines = {
-            row: self.dynamic.of("seqmf-authors", settings) for row, settings in mechanisms(self.where.epsilon).items()
+            row: self.dynamic.of("seqmf-authors", settings)
+            for row, settings in mechanisms(self.dynamic.where.epsilon).items()
         }
         for row in ("control: untrained Q", "control: on-device only", "control: public chart"):
             lines[row] = self.dynamic.of(*REGIMES[row])
-        notes = _noised_notes(lines, self.where.epsilon)
-        yield from self._pair(self.noises, f"ε = {self.where.epsilon:g} a message", lines, "no noise", notes)
+        notes = _noised_notes(lines, self.dynamic.where.epsilon)
+        yield from self._pair(self.noises, f"ε = {self.dynamic.where.epsilon:g} a message", lines, "no noise", notes)
 
     def _pair(
         self, number: int, about: str, lines: dict[str, list[Timeline]], base: str, notes: list[str]
     ) -> Iterable[Figure]:
         """A metric by cycle, and its sum against a base."""
         name = f"figure{number}"
-        left = Figure(name, f"Figure {number}, left: HR@5 by cycle, {about}", self.where.label, "cycle", "HR@5")
+        left = Figure(name, f"Figure {number}, left: HR@5 by cycle, {about}", self.dynamic.where.label, "cycle", "HR@5")
         right = Figure(
-            name, f"Figure {number}, right: cumulative δHR@5 against {base}", self.where.label, "cycle", "sum of δHR@5"
+            name,
+            f"Figure {number}, right: cumulative δHR@5 against {base}",
+            self.dynamic.where.label,
+            "cycle",
+            "sum of δHR@5",
         )
         for row, timelines in lines.items():
             left.series[row] = _points(Dynamic.mean(timelines))
