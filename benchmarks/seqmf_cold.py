@@ -19,6 +19,7 @@ from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
 from tacit.lab.evaluate import ranks
 from tacit.lab.outlook import HopelessWarning
+from tacit.lab.reproduce.seqmf_study import RIVALS
 from tacit.lab.sessions import clean
 from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate
@@ -28,18 +29,13 @@ from tacit.metrics import average, levels, per_case
 
 DEPTHS = ({"sessions": 0}, {"sessions": 1}, {"sessions": 2}, {"days": 1}, {"days": 2}, {"days": 5})
 WORLDS = ("apps", "apps-weak", "apps500")
+_SHOWN = ("control: on-device only", "control: public chart", "control: untrained Q", "SR-od", "SR", "MRU", "MFU", "MF")
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
-    "control: on-device only": ("on-device", {}),
-    "control: public chart": ("seqmf-chart", {}),
-    "control: untrained Q": ("seqmf-authors", {"rounds": 0}),
+    **{row: RIVALS[row] for row in _SHOWN[:3]},
     "seqmf-free": ("seqmf-free", {}),
     "seqmf, ε = 4.5": ("seqmf", {}),
     "SeqMF-EB": ("seqmf-eb", {}),
-    "SR-od": ("sr-od", {}),
-    "SR": ("sr", {}),
-    "MRU": ("mru", {}),
-    "MFU": ("mfu", {}),
-    "MF": ("mf", {}),
+    **{row: RIVALS[row] for row in _SHOWN[3:]},
 }
 EPSILONS, PEOPLE = (1.0, 4.5, 10.0), (300, 1000, 10_000, 100_000)
 ONE = {"epsilon": 4.5, "messages": 1}
