@@ -12,6 +12,7 @@ import json
 import math
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from harness import RESULTS, machine, peak_memory, race, rounds_of, write
 
 from tacit.lab import tiles
 from tacit.lab.data import Population
+from tacit.lab.engine import Job
 from tacit.lab.federation import Federation
 from tacit.lab.hear import GRID, Tell, collect, job_of, move_in_all
 from tacit.lab.shelf import choose
@@ -74,33 +76,32 @@ def scipy_pipeline(rng: np.random.Generator, had: np.ndarray) -> Any:
 # ---- Tacit's ----
 
 
-def pipeline(people: Population, tell: Tell = lambda *_: None):
-    """Every device's step, then the server's table, as `tacit.lab.tiles.learn` does them."""
+def fresh(people: Population, learn: Callable[[Federation, Job], Any]) -> Callable[[], Any]:
+    """Learn from a federation in which nobody has spoken yet, again and again."""
     federation = Federation(PLAN, people, grid=GRID)
     job = job_of(federation)
     move_in_all(federation, job)
-    fresh = list(federation.buckets)
+    silent = list(federation.buckets)
 
     def turn() -> Any:
-        federation.buckets = list(fresh)  # nobody has spoken yet
-        reports = collect(federation, job, tell)
-        return tiles.similar(reports, job.rule, job.mechanism, K, tell=tell)
+        federation.buckets = list(silent)
+        return learn(federation, job)
 
     return turn
+
+
+def pipeline(people: Population, tell: Tell = lambda *_: None):
+    """Every device's step, then the server's table, as `tacit.lab.tiles.learn` does them."""
+
+    def learn(federation: Federation, job: Job) -> Any:
+        return tiles.similar(collect(federation, job, tell), job.rule, job.mechanism, K, tell=tell)
+
+    return fresh(people, learn)
 
 
 def at_once(people: Population):
     """Every device's step and the server's whole round as one program, as `tacit.lab.tiles.learn` does on a GPU."""
-    federation = Federation(PLAN, people, grid=GRID)
-    job = job_of(federation)
-    move_in_all(federation, job)
-    fresh = list(federation.buckets)
-
-    def turn() -> Any:
-        federation.buckets = list(fresh)  # nobody has spoken yet
-        return tiles.at_once(federation, job)
-
-    return turn
+    return fresh(people, tiles.at_once)
 
 
 # ---- kernels ----
