@@ -93,7 +93,8 @@ def link_killed(seconds: float):
         kill(pid)
         with socket.socket() as squatter:
             squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            squatter.bind(("127.0.0.1", port))
+            while squatter_is_early(squatter, port):
+                time.sleep(0.02)
             squatter.listen()
             squatter.settimeout(0.2)
             until = time.monotonic() + seconds
@@ -103,6 +104,15 @@ def link_killed(seconds: float):
         return {"killed": f"the SuperLink, for {seconds:g} s", "by hand": "nothing"}
 
     return fault
+
+
+def squatter_is_early(squatter: socket.socket, port: int) -> bool:
+    """Take the port; True where the process that was killed has not let go of it yet."""
+    try:
+        squatter.bind(("127.0.0.1", port))
+    except OSError:
+        return True
+    return False
 
 
 FAULTS = {

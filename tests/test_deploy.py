@@ -155,6 +155,26 @@ def test_killed_before_the_disk_a_node_makes_the_same_report_anew(town, monkeypa
     assert post(node, ask).report == post(twin.nodes[there], twin.session.letter(there)).report
 
 
+@pytest.mark.parametrize("number", [0, 1], ids=["alone", "shard"])
+def test_a_node_that_has_lost_its_outbox_cannot_send_another_message(number, tmp_path):
+    """A mutant: it makes the report of a round anew, from homes that have moved. The ledger holds it back."""
+
+    class Forgetful(Node):
+        def _again(self, kit, ask, kept):
+            return None
+
+    plan = choose("fcf", {"rounds": 2, "hyper.dim": 2, "privacy.mechanism": "laplace", "privacy.epsilon": 1.0})
+    town = Town(tmp_path, plan, short_world(4), (1, 3)).enrol()
+    town.session.open()
+    name = names(town)[number]
+    first = post(town.nodes[name], town.session.letter(name))
+    moved = {key: value + 1 for key, value in town.kit.params.items()}
+    other = replace(town.session.letter(name), params=town.kit.pack_params(moved))
+    assert first.report
+    assert post(town.nodes[name], other) == first  # the first answer stands, whatever is asked in its round
+    assert post(Forgetful(town.nodes[name].store.path), other).report == b""
+
+
 def test_a_server_that_is_killed_in_a_round_goes_on_with_what_had_arrived(town):
     town.play(1)
     town.session.open()

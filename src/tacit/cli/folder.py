@@ -11,15 +11,14 @@ def write_folder(folder: Path, plan: Any, data: str, devices: int) -> None:
     from tacit.cli.common import needs_flower
     from tacit.lab.data.datasets import open_log
     from tacit.lab.kits import make_kit
-    from tacit.signing import new_key
+    from tacit.signing import Signer, new_key
 
     needs_flower()
     log = open_log(data, devices, 0)
     folder.mkdir(parents=True, exist_ok=True)
     key = folder / "server.key"
-    kit = make_kit(
-        folder, plan, log.catalog, devices, names=log.item_names, server="" if key.exists() else new_key(key)
-    )
+    public = Signer(key).public if key.exists() else new_key(key)
+    kit = make_kit(folder, plan, log.catalog, devices, names=log.item_names, server=public)
     print(f"{folder}: plan folder {kit.digest} for {devices} people")
     print(f"  {kit.price.whole}")
     print(f"  {key} signs for the server and stays there; copy the rest to every device")

@@ -12,13 +12,24 @@ from tacit.courier import Desk, from_record, to_record  # first: it turns teleme
 import httpx
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message
+from flwr.common.serde import context_from_proto
+from flwr.proto.node_pb2 import Node as Number
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PullTaskInputRequest
+from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+    make_confirm_message_received_fn_protobuf,
+    make_pull_object_fn_protobuf,
+)
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, pull_and_inflate_object_from_tree
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.supernode.runtime.run_clientapp import push_message
 
 from tacit.device.node import Node
 from tacit.errors import WireError
 from tacit.letters import Answer, Ask
 
 POLL = 0.2  # seconds between two looks for a task
+PATIENCE = 20.0  # seconds to wait for the rest of a message; of one whose run has ended, it never comes
 app = ClientApp()
 
 
@@ -59,10 +70,39 @@ def attend_once(node: Node, desk: Desk, say: Callable[[str], None]) -> bool:
     token = desk.acquire("flwr-clientapp")
     if token is None:
         return False
-    with desk.task(token) as client:
-        message, context, _, _ = pull_task_input(client)
-        began = time.perf_counter()
-        made = reply(node, message)
-        push_message(client, made, context)
+    try:
+        with desk.task(token) as client:
+            message, context = _pull(client)
+            began = time.perf_counter()
+            made = reply(node, message)
+            push_message(client, made, context)
+    except (ObjectPullError, EmptyError) as problem:
+        say(f"a message went away before it was read ({type(problem).__name__})")
+        return True
     say(f"answered {message.metadata.group_id or 'hello'} in {time.perf_counter() - began:.2f} s")
     return True
+
+
+class EmptyError(Exception):
+    """A task without a message: its run ended while it was on its way."""
+
+
+def _pull(client: RuntimeHttpClient) -> tuple[Message, Context]:
+    """The message of a task, with what Flower wants to see again in the reply. The app that comes along is left alone."""
+    task = client.PullTaskInput(PullTaskInputRequest())
+    TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run.run_id
+    TaskIdentity.node_id = task.context.node_id
+    context = context_from_proto(task.context)
+    found = client.PullMessages(PullAppMessagesRequest())
+    if not found.messages_list:
+        raise EmptyError
+    number, tree = Number(node_id=context.node_id), found.message_object_trees[0]
+    message = pull_and_inflate_object_from_tree(
+        tree,
+        make_pull_object_fn_protobuf(client.PullObject, number, context.run_id),
+        make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, number, context.run_id),
+        return_type=Message,
+        max_time=PATIENCE,
+    )
+    message.metadata.__dict__["_message_id"] = tree.object_id  # it does not travel inside the message
+    return message, context
