@@ -1,4 +1,4 @@
-"""PrivRec, Wang et al. 2021: a meta-learned recommender with privacy for people, Tables 2 to 5, Figures 2 to 9."""
+"""PrivRec, Wang et al. 2021: a meta-learned recommender with privacy for people, Tables 2 to 6, Figures 2 to 9."""
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -8,6 +8,7 @@ import numpy as np
 
 from tacit.errors import PlanError
 from tacit.lab.reproduce import Cell, Figure, Options, Table, said
+from tacit.lab.reproduce.privrec_membership import APPS, MOVIES, membership_table
 from tacit.lab.reproduce.privrec_orders import falls, faster, order, plateau, reached, rises
 from tacit.lab.reproduce.privrec_printed import COLUMNS, CUTS, ORDER, TABLE2, TABLE3
 from tacit.lab.reproduce.privrec_study import (
@@ -25,7 +26,7 @@ from tacit.lab.reproduce.privrec_study import (
 from tacit.privacy.paper_tables import privrec_tables
 
 ABOUT = "Wang et al. 2021: a small network meta-learned in rounds, with noise for every person"
-PARTS = ("table2", "table3", "table4", "table5", *(f"figure{n}" for n in (2, 3, 4, 5, 6, 7, 8, 9)))
+PARTS = ("table2", "table3", "table4", "table5", "table6", *(f"figure{n}" for n in (2, 3, 4, 5, 6, 7, 8, 9)))
 DP = {"DP-PrivRec-One, as printed": "dp-privrec-paper", "DP-PrivRec, ours": "dp-privrec"}
 INACTIVE = "Hits@20"
 
@@ -77,6 +78,9 @@ class _Paper:
         for number, log in ((6, "movies"), (7, "apps")):
             if wants(f"figure{number}") and getattr(self, log) is not None:
                 yield self.budgets(number, getattr(self, log))
+        for title, log, printed in (("MovieLens-1M", "movies", MOVIES), ("Frappe", "apps", APPS)):
+            if wants("table6") and getattr(self, log) is not None:
+                yield membership_table("table6", f"Table 6: membership, {title}", getattr(self, log), printed)
         if wants("figure8"):
             yield self.inactive()
         if wants("figure9"):
@@ -103,7 +107,7 @@ class _Paper:
             cells = [Cell(paper=p) if s is None else Cell.of(s, p) for s, p in zip(spans, paper)]
             table.add(row, dict(zip(COLUMNS, cells)), found.digests.get(row))
         table.notes.append(order("R1", {row: found.mean(row, "Hits@10") for row in ORDER}, "Hits@10"))
-        table.notes.append("FedGNN is the paper's alone. R7, membership inference, is not measured here.")
+        table.notes.append("FedGNN is the paper's alone. R7, membership, is in Table 6.")
         table.notes.append(_sizes(log))
         return table
 

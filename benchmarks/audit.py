@@ -1,0 +1,94 @@
+"""What canaries prove against every plan that promises something, and whether a reader knows what people have.
+
+    python benchmarks/audit.py                          # both parts, a few minutes on two cores
+    tacit reproduce privrec --part table6 --data movies --out benchmarks/results/reproduce-privrec-membership.json
+    python benchmarks/audit_page.py                     # the numbers into docs/audit.md
+
+Synthetic worlds `movies`. Networks are played for a few rounds of little work: what is sent and what is claimed stay of the
+same kind, and the claim is that of the plan as played.
+"""
+
+import warnings
+from typing import Any
+
+import numpy as np
+from harness import machine, write
+
+from tacit.lab.one_run import audit
+from tacit.lab.overheard import MESSAGES, interactions
+from tacit.lab.outlook import HopelessWarning
+from tacit.lab.shelf import choose
+from tacit.lab.simulate import simulate
+from tacit.lab.statistics import interval
+from tacit.lab.worlds import movies
+from tacit.plans import Plan
+
+NETWORK = {"hyper.dim": 16, "hyper.hidden": (16, 8), "hyper.epochs": 5, "hyper.most": 50}
+SHORT = {"rounds": 4, "hyper.epochs": 1, "hyper.most": 8}
+NOISE = {"privacy.mechanism": "gaussian", "privacy.epsilon": 8.0}
+AUDITED: dict[str, tuple[str, dict[str, Any], int]] = {  # plan, settings, runs
+    "fpl-dp": ("fpl-dp", {}, 3),
+    "dp-privrec": ("dp-privrec", {}, 3),
+    "dp-privrec-paper, 4 rounds": ("dp-privrec-paper", SHORT, 1),
+    "fcf, gaussian": ("fcf", {**NOISE, "privacy.epsilon": 2.0}, 3),
+    "seqmf": ("seqmf", {}, 1),
+    "dplcf": ("dplcf", {}, 3),
+    "fedseqrec-dp, 2 rounds": ("fedseqrec-dp", {"rounds": 2}, 1),
+}
+ATTACKED = {
+    "seqmf-ce": ("seqmf-ce", {}),
+    "seqmf": ("seqmf", {}),
+    "fcf": ("fcf", {}),
+    "fcf, gaussian": ("fcf", NOISE),
+    "fpl": ("fpl", {}),
+    "fpl-dp": ("fpl-dp", {}),
+    "lcf-ub": ("lcf-ub", {}),
+    "dplcf": ("dplcf", {}),
+    "privrec": ("privrec", NETWORK),
+    "dp-privrec": ("dp-privrec", {}),
+}
+PEOPLE, ITEMS, ROUNDS = 300, 200, 5
+
+
+def one_run() -> dict[str, Any]:
+    """The audit of each plan."""
+    made = {}
+    for name, (plan, settings, runs) in AUDITED.items():
+        made[name] = audit(choose(plan, settings), seeds=range(runs)).to_dict()
+        print(name, made[name]["verdict"], made[name]["epsilon_at_least"], flush=True)
+    return made
+
+
+def short(plan: Plan) -> Plan:
+    for number, stage in enumerate(plan.stages, 1):
+        plan = plan.with_setting(f"{number}.rounds", min(stage.rounds, ROUNDS)) if stage.rounds else plan
+    return plan
+
+
+def overheard() -> dict[str, Any]:
+    """What a reader knows of each plan's people, beside what popularity says."""
+    log, made = movies(PEOPLE, ITEMS), {}
+    for name, (plan, settings) in ATTACKED.items():
+        run = simulate(short(choose(plan, settings)), log, quiet=True, grid=(int(log.lengths.max()),))
+        by_ear, by_chart = interactions(run, MESSAGES)
+        right, chart = (interval(one.accuracy) for one in (by_ear, by_chart))
+        made[name] = {
+            "claim": run.price.whole.to_dict(),
+            "accuracy": [right.mean, right.low, right.high],
+            "auc": by_ear.auc,
+            "tpr": by_ear.tpr,
+            "popularity": [chart.mean, chart.low, chart.high],
+            "popularity_auc": by_chart.auc,
+        }
+        print(name, np.round(right.mean, 3), np.round(by_ear.auc, 3), flush=True)
+    return made
+
+
+def main() -> None:
+    warnings.simplefilter("ignore", HopelessWarning)
+    world = f"movies, synthetic, {PEOPLE} people, {ITEMS} items, {ROUNDS} rounds at most, {MESSAGES} messages at most"
+    write("audit", {"machine": machine(), "world": world, "interactions": overheard(), "one_run": one_run()})
+
+
+if __name__ == "__main__":
+    main()

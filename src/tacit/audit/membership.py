@@ -1,0 +1,126 @@
+"""Membership: was this person's history part of what a released model learned from?
+
+Whoever asks holds the model and what it answers to a person's features: a list of items; or, knowing the history itself,
+the model's loss on it. Both attacks learn from shadow models, trained by the attacker on people whose part is known.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from tacit.audit.evidence import auc, tpr_at
+from tacit.errors import PlanError, unknown
+
+Encoding = Literal["ids", "multi-hot", "vectors"]
+ENCODINGS: tuple[Encoding, ...] = ("ids", "multi-hot", "vectors")
+TREES, DRAWS = 50, 5  # trees of a forest; forests, each on as many outsiders as insiders
+
+
+class Said(NamedTuple):
+    """What a released model says of some people."""
+
+    features: np.ndarray  # float[M, F], the people's own
+    lists: np.ndarray  # int[M, k], what it recommends to such features, best first
+    losses: np.ndarray  # float[M], on their histories
+    vectors: np.ndarray  # float[N, d], the model's vectors of items
+
+
+class Shadow(NamedTuple):
+    """One model of the attacker's: who was used to train it, and what it says of them and of the people in question."""
+
+    used: np.ndarray  # bool[S]
+    said: Said  # of the S shadow people
+    others: np.ndarray  # float[M], its losses on the people in question, none of whom it saw
+
+
+class Success(NamedTuple):
+    """How well in and out were told apart."""
+
+    accuracy: float
+    balanced: float
+    auc: float
+    tpr: float  # at 1 % false alarms
+
+
+def success(scores: np.ndarray, members: np.ndarray) -> Success:
+    """Of scores float[M], above 0 for in, against the truth.
+
+    >>> success(np.array([1.0, -1.0, 1.0, -2.0]), np.array([True, True, False, False]))[:2]
+    (0.5, 0.5)
+    """
+    right = (scores > 0) == members
+    balanced = (right[members].mean() + right[~members].mean()) / 2
+    return Success(float(right.mean()), float(balanced), auc(scores, members), tpr_at(scores, members))
+
+
+def encoded(said: Said, encoding: Encoding) -> np.ndarray:
+    """Features and list side by side, float[M, ·]: the numbers of the items, which items, or their mean vector.
+
+    >>> one = Said(np.array([[7.0]]), np.array([[2, 0]]), np.zeros(1), np.eye(3))
+    >>> [encoded(one, way).tolist() for way in ENCODINGS]
+    [[[7.0, 2.0, 0.0]], [[7.0, 1.0, 0.0, 1.0]], [[7.0, 0.5, 0.0, 0.5]]]
+    """
+    if encoding not in ENCODINGS:
+        raise PlanError(unknown("Membership", encoding, ENCODINGS, "encoding"))
+    if encoding == "ids":
+        lists = said.lists
+    elif encoding == "vectors":
+        lists = said.vectors[said.lists].mean(1)
+    else:
+        lists = np.zeros((said.lists.shape[0], said.vectors.shape[0]))
+        np.put_along_axis(lists, said.lists, 1.0, axis=1)
+    return np.concatenate([said.features, lists], axis=1).astype(np.float32)
+
+
+def forest_scores(shadow: Shadow, target: Said, encoding: Encoding = "ids", seed: int = 0) -> np.ndarray:
+    """By a random forest on (features, list): the share of trees that say in, less a half.
+
+    Four of five shadow people are in, so trees would say in of anybody; each forest sees as many of either.
+    """
+    forest = load_forest()
+    x, asked, rng = encoded(shadow.said, encoding), encoded(target, encoding), np.random.default_rng(seed)
+    inside, outside = np.flatnonzero(shadow.used), np.flatnonzero(~shadow.used)
+    few = min(inside.size, outside.size)
+    votes = np.zeros(asked.shape[0])
+    for draw in range(DRAWS):
+        some = np.concatenate([rng.permutation(part)[:few] for part in (inside, outside)])
+        made = forest(n_estimators=TREES, random_state=seed + draw).fit(x[some], shadow.used[some])
+        votes += made.predict_proba(asked)[:, 1] / DRAWS
+    return votes - 0.5
+
+
+def loss_scores(shadows: list[Shadow], target: Said) -> np.ndarray:
+    """ln of the likelihood of in over out, of each person's loss less what models that never saw them lose.
+
+    Both are normal, as fitted to the shadow people. Carlini et al., "Membership inference attacks from first principles"
+    (S&P 2022), with shadow people in place of the person in question.
+    """
+    if len(shadows) < 2:
+        raise PlanError(f"loss_scores needs at least 2 shadow models, to compare one with, got {len(shadows)}.")
+    used, losses = np.stack([one.used for one in shadows]), np.stack([one.said.losses for one in shadows])
+    strangers = np.where(used, np.nan, losses)
+    gap = []
+    for number in range(len(shadows)):
+        others = np.delete(strangers, number, axis=0)
+        known = ~np.isnan(others)
+        mean = np.where(known, others, 0.0).sum(0) / np.maximum(known.sum(0), 1)
+        gap.append(np.where(known.any(0), losses[number] - mean, np.nan))
+    gaps = np.stack(gap)
+    mine = target.losses - np.mean([one.others for one in shadows], axis=0)
+    return _log_density(mine, gaps[used]) - _log_density(mine, gaps[~used])
+
+
+def _log_density(at: np.ndarray, sample: np.ndarray) -> np.ndarray:
+    sample = sample[np.isfinite(sample)]
+    return stats.norm.logpdf(at, sample.mean(), max(sample.std(), 1e-9))
+
+
+def load_forest() -> Any:
+    """The random forest of scikit-learn, which comes with the extra `audit`."""
+    try:
+        from sklearn.ensemble import RandomForestClassifier
+    except ModuleNotFoundError:
+        words = "Membership by lists needs scikit-learn, which is not installed; pip install 'tacit[audit]'."
+        raise PlanError(words) from None
+    return RandomForestClassifier

@@ -1,0 +1,125 @@
+"""Membership in the lab: models are trained with and without people, and the attacker is told what each answers."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tacit.audit.membership import Encoding, Said, Shadow, Success, forest_scores, loss_scores, success
+from tacit.device.liking import liked
+from tacit.device.method import Method
+from tacit.errors import DataError, PlanError
+from tacit.lab.buckets import power
+from tacit.lab.cut import pick
+from tacit.lab.data import Population
+from tacit.lab.run import Run
+from tacit.lab.simulate import simulate
+from tacit.plans import Plan
+
+LISTED = 10  # items of a list
+USED = 0.8  # of the shadow people
+_BATCH = 256  # people asked at a time
+
+
+class Sides(NamedTuple):
+    """Two groups of people: the attacker's, and those in question."""
+
+    log: Population
+    shadow: np.ndarray
+    private: np.ndarray
+
+    @property
+    def longest(self) -> tuple[int]:
+        """One length for all histories, so that models of as many people share a program."""
+        return (max(1, int(self.log.lengths.max())),)
+
+
+class Found(NamedTuple):
+    """What both attacks reached, one entry for each target."""
+
+    by_list: list[Success]
+    by_loss: list[Success]
+
+
+def sides(log: Population, shadow: int, seed: int = 0) -> Sides:
+    """So many people, drawn by the seed, are the attacker's."""
+    if not 5 <= shadow <= len(log) - 4:
+        raise DataError(
+            f"shadow people must be at least 5 and leave 4 of {len(log)} in question, got {shadow}; choose fewer, or a larger log."
+        )
+    order = np.random.default_rng([seed, 0x5D]).permutation(len(log))
+    return Sides(log, np.sort(order[:shadow]), np.sort(order[shadow:]))
+
+
+def shadow_models(plan: Plan, people: Sides, models: int = 4) -> list[Shadow]:
+    """The attacker's models: each on four of five of the shadow people, drawn anew."""
+    made = []
+    for number in range(models):
+        used = _some(people.shadow.size, USED, [number, 0x5E])
+        run = _trained(plan, people, people.shadow[used], 1000 + number)
+        made.append(Shadow(used, ask(run, people.log, people.shadow), ask(run, people.log, people.private).losses))
+    return made
+
+
+def infer(
+    plan: Plan, people: Sides, shadows: list[Shadow], seeds: Sequence[int] = range(10), encoding: Encoding = "ids"
+) -> Found:
+    """Half of the people in question train a target, seed by seed; who was it?"""
+    if not seeds:
+        raise PlanError("seeds must name at least one target, got none; range(10) is ten.")
+    found = Found([], [])
+    for seed in seeds:
+        members = _some(people.private.size, 0.5, [seed, 0x7A])
+        said = ask(_trained(plan, people, people.private[members], seed), people.log, people.private)
+        shadow = shadows[seed % len(shadows)]
+        found.by_list.append(success(forest_scores(shadow, said, encoding, seed), members))
+        found.by_loss.append(success(loss_scores(shadows, said), members))
+    return found
+
+
+def _some(people: int, share: float, seed: list[int]) -> np.ndarray:
+    """A share of the people, as a mask; always as many."""
+    mask = np.zeros(people, bool)
+    mask[np.random.default_rng(seed).permutation(people)[: round(share * people)]] = True
+    return mask
+
+
+def _trained(plan: Plan, people: Sides, ids: np.ndarray, seed: int) -> Run:
+    return simulate(plan, pick(people.log, ids), seed=seed, quiet=True, grid=people.longest)
+
+
+def ask(run: Run, log: Population, ids: np.ndarray) -> Said:
+    """What the released model says of some people: to their features alone, and how well it explains their histories."""
+    if not log.catalog.person_fields:
+        raise DataError("Membership needs people with features, and this log has none; the world 'movies' has some.")
+    length = power(int(log.lengths[ids].max(initial=1)))
+    lists, losses = [], []
+    for start in range(0, ids.size, _BATCH):
+        some = np.resize(ids[start : start + _BATCH], min(_BATCH, power(ids.size)))  # repeated to one size
+        listed, lost = _ask(run.method, run.stage, run.params, log.histories(some, length))
+        lists.append(np.asarray(listed))
+        losses.append(np.asarray(lost))
+    features = log.histories(ids, 1).person
+    cut = slice(0, ids.size)
+    vectors = np.asarray(run.params.get("items", np.zeros((log.catalog.n_items, 1))))
+    return Said(np.asarray(features), np.concatenate(lists)[cut], np.concatenate(losses)[cut], vectors)
+
+
+@partial(jax.jit, static_argnums=1)
+def _ask(method: Method, stage: int, params: dict, histories: Any) -> tuple[jax.Array, jax.Array]:
+    return jax.vmap(partial(_ask_one, method, params))(histories)
+
+
+def _ask_one(method: Method, params: dict, history: Any) -> tuple[jax.Array, jax.Array]:
+    """The list that features alone get, and the cross-entropy of likes against everything else."""
+    n = method.catalog.n_items
+    stranger = history._replace(items=jnp.full_like(history.items, -1))
+    own, key = method.prepare(stranger), jax.random.key(0)
+    odds = method.score(params, method.enter(key, own), own, jnp.full(1, -1), jnp.arange(n))
+    likes = jnp.zeros(n + 1).at[jnp.where(liked(history, 3.0), history.items, n)].set(1.0)[:-1]
+    yes = (likes * jax.nn.softplus(-odds)).sum() / jnp.maximum(likes.sum(), 1)
+    no = ((1 - likes) * jax.nn.softplus(odds)).sum() / jnp.maximum((1 - likes).sum(), 1)
+    return jax.lax.top_k(odds, LISTED)[1], yes + no

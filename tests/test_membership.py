@@ -1,0 +1,135 @@
+"""Membership: attacks find what was planted for them to find, and nothing where there is nothing."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from tacit.audit.membership import ENCODINGS, Said, Shadow, encoded, forest_scores, load_forest, loss_scores, success
+from tacit.errors import DataError, PlanError
+from tacit.lab.membership import infer, shadow_models, sides
+from tacit.lab.reproduce import Options, paper, privrec_membership, privrec_study
+from tacit.lab.shelf import choose
+from tacit.lab.simulate import simulate
+from tacit.lab.synthetic import checkerboard
+from tacit.lab.worlds import movies
+
+ITEMS = 20
+TINY = {"hyper.dim": 4, "hyper.hidden": (4,), "hyper.epochs": 1, "hyper.most": 8, "rounds": 0}
+
+
+def people(members: np.ndarray, seed: int, told: float, gap: float = 0.0) -> Said:
+    """People of whom lists begin with item 0 where they are members, so often; and whose losses are lower by the gap."""
+    rng, count = np.random.default_rng(seed), members.size
+    lists = np.stack([1 + rng.permutation(ITEMS - 1)[:10] for _ in range(count)])
+    lists[:, 0] = np.where(members & (rng.random(count) < told), 0, lists[:, 0])
+    losses = 10 * np.random.default_rng(99).random(count) - gap * members + 0.1 * rng.normal(size=count)
+    return Said(rng.normal(size=(count, 3)), lists, losses, np.eye(ITEMS))
+
+
+def shadow(seed: int, told: float, gap: float = 0.0, count: int = 300) -> Shadow:
+    used = np.random.default_rng([seed, 1]).random(count) < 0.8
+    others = people(np.zeros(200, bool), seed + 50, 0.0, gap).losses
+    return Shadow(used, people(used, seed, told, gap), others)
+
+
+MEMBERS = np.arange(200) % 2 == 0
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_forest_finds_what_lists_tell(encoding):
+    found = success(forest_scores(shadow(0, told=1.0), people(MEMBERS, 1, told=1.0), encoding), MEMBERS)
+    assert found.auc > 0.9
+    assert found.balanced > 0.85
+    assert found.accuracy == pytest.approx(found.balanced)
+
+
+def test_a_forest_says_in_of_half_where_there_is_nothing_to_find():
+    """Four of five shadow people are in; who is not corrected for would say in of nearly everybody."""
+    scores = forest_scores(shadow(0, told=0.0), people(MEMBERS, 1, told=0.0))
+    assert 0.3 < (scores > 0).mean() < 0.7
+    assert abs(success(scores, MEMBERS).auc - 0.5) < 0.12
+
+
+def test_losses_are_compared_with_those_of_strangers():
+    """Some people are hard to explain for every model; less that, members stand out."""
+    gap = 0.5
+    target = people(MEMBERS, 7, 0.0, gap)
+    found = success(loss_scores([shadow(seed, 0.0, gap) for seed in range(4)], target), MEMBERS)
+    raw = success(-(target.losses - target.losses.mean()), MEMBERS)
+    assert raw.auc < 0.65
+    assert found.auc > 0.95
+    assert found.tpr > 0.5
+
+
+def test_losses_that_say_nothing():
+    target = people(MEMBERS, 7, 0.0)
+    found = success(loss_scores([shadow(seed, 0.0) for seed in range(4)], target), MEMBERS)
+    assert abs(found.auc - 0.5) < 0.12
+
+
+def test_mistakes_get_a_sentence(monkeypatch):
+    said = people(MEMBERS, 0, 0.0)
+    with pytest.raises(PlanError, match=r"has no encoding 'id'; did you mean 'ids'\?"):
+        encoded(said, "id")
+    with pytest.raises(PlanError, match=r"needs at least 2 shadow models, to compare one with, got 1\."):
+        loss_scores([shadow(0, 0.0)], said)
+    with pytest.raises(DataError, match=r"shadow people must be at least 5 and leave 4 of 20 in question, got 18"):
+        sides(movies(20, 60), 18)
+    plan = choose("popularity")
+    with pytest.raises(PlanError, match=r"seeds must name at least one target, got none"):
+        infer(plan, sides(movies(20, 60), 8), [], seeds=())
+    with pytest.raises(
+        DataError, match=r"needs people with features, and this log has none; the world 'movies' has some\."
+    ):
+        shadow_models(plan, sides(checkerboard(20)[0], 8), 1)
+    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
+    with pytest.raises(PlanError, match=r"needs scikit-learn, which is not installed; pip install 'tacit\[audit\]'\."):
+        load_forest()
+
+
+def test_targets_and_shadows_share_nobody():
+    found = sides(movies(40, 60), 15, seed=3)
+    assert set(found.shadow) | set(found.private) == set(range(40))
+    assert (found.shadow.size, found.private.size) == (15, 25)
+
+
+def test_the_attacker_is_told_what_the_released_model_answers():
+    """The list is the model's own for these features; the same whatever the history."""
+    from tacit.lab.membership import ask
+
+    log = movies(30, 60)
+    run = simulate(choose("privrec", TINY), log, quiet=True)
+    said = ask(run, log, np.array([3, 17]))
+    odds = np.asarray(run.method.odds(run.params, log.person[17], np.arange(60)))
+    assert said.lists[1].tolist() == np.argsort(-odds, kind="stable")[:10].tolist()
+    assert said.features.tolist() == log.person[[3, 17]].tolist()
+    start, end = log.offsets[17], log.offsets[18]
+    likes = np.isin(np.arange(60), log.items[start:end][log.labels[start:end] > 3])
+    loss = np.log1p(np.exp(-odds))[likes].mean() + np.log1p(np.exp(odds))[~likes].mean()
+    assert said.losses[1] == pytest.approx(loss, rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")
+def test_table_6_stands_beside_the_paper(monkeypatch):
+    size = privrec_study.Size({"dim": 4, "hidden": (4,), "epochs": 1, "most": 8}, 20, (2,), (1,), (2,), (1.0,))
+    log = privrec_study.Log("movies, tiny", movies(120, 60), size)
+    module = paper("privrec")
+    monkeypatch.setattr(module, "movie_log", lambda *_: log)
+    monkeypatch.setattr(module, "app_log", lambda *_: None)
+    monkeypatch.setattr(privrec_membership, "TARGETS", 2)
+    monkeypatch.setattr(privrec_membership, "SHADOWS", 2)
+    (table,) = module.reproduce(Options(parts=("table6",), seeds=(0,)))
+    assert [row for row in table.rows if row in privrec_membership.MOVIES] == list(privrec_membership.MOVIES)
+    assert table.rows["DP ε = 2"]["at most"].ours == pytest.approx(0.881, abs=1e-3)
+    assert table.rows["PrivRec"]["at most"].ours == 1.0
+    assert table.rows["PrivRec"]["accuracy"].paper == 0.65
+    assert all(0 <= cell.ours <= 1 for cells in table.rows.values() for cell in cells.values())
+    assert [
+        note.split(":")[0].rpartition(" does not hold")[0] or note.split(" holds")[0] for note in table.notes[:3]
+    ] == [
+        "R7, noise hides",
+        "R7, a larger ε shows more",
+        "R7, Laplace shows more",
+    ]
