@@ -172,7 +172,8 @@ class Federation:
         for number, size in sorted(self.sizes.items()):
             if stages is None or number < stages:
                 sent, allowed = homes.spent[str(number)], homes.allowance.get(str(number))
-                absent = False if allowed is None else np.asarray(allowed) == 0  # who may send nothing is not there
+                absent = ~build_sampler(self.plan.stages[number].cohort).reach(len(self.population))
+                absent |= False if allowed is None else np.asarray(allowed) == 0  # who may send nothing is not there
                 ledgers = ledgers.write(self._page(number, size), np.where(absent, -1, np.asarray(sent)))
         return ledgers
 
@@ -317,7 +318,14 @@ def _start(key: jax.Array, methods: list[Method]) -> dict:
     """Every leaf of every stage; the first stage that has a leaf starts it."""
     params: dict = {}
     for number, method in enumerate(methods):
-        params = {**method.init(jax.random.fold_in(key, number)), **params}
+        made = method.init(jax.random.fold_in(key, number))
+        for name in made:
+            if name in params and made[name].shape != params[name].shape:
+                raise PlanError(
+                    f"Plan stage {number + 1} goes on with {name!r} of an earlier stage and must have it in the same shape, "
+                    f"{params[name].shape}, got {made[name].shape}; set the same sizes, such as hyper.dim."
+                )
+        params = {**made, **params}
     return jax.tree.map(jnp.asarray, params)
 
 
