@@ -163,6 +163,7 @@ def sent(method, key, params, own):
     return dense_tree(method.local(key, params, {}, own)[1])
 
 
+@pytest.mark.slow
 def test_a_joint_step_adds_the_gradient_of_the_masks():
     method, params, (history, _) = made(rate=0.1, item_rate=0.1)
     alone = made(rate=0.1, item_rate=0.1, masks=0.0)[0]

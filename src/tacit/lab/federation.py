@@ -17,7 +17,7 @@ import numpy as np
 from tacit.device.method import Method, build
 from tacit.device.round import KEYS, Home
 from tacit.errors import PlanError
-from tacit.lab import central
+from tacit.lab import central, thirdparty
 from tacit.lab.buckets import GRID, Bucket, furnish, homes_of, move_homes, move_in, power, worth
 from tacit.lab.data import Population
 from tacit.lab.debug import debug_round
@@ -42,7 +42,7 @@ from tacit.lab.shelf import complete
 from tacit.plans import Plan, Stage
 from tacit.privacy.budget import Budget, Entry
 from tacit.privacy.price import price
-from tacit.privacy.sampler import Pooled, build_sampler
+from tacit.privacy.sampler import Helped, Pooled, build_sampler
 from tacit.rows import dense_tree
 from tacit.server.round import by_rows, trained
 from tacit.server.rule import build_rule
@@ -131,8 +131,10 @@ class Federation:
         self._remember(number)
         rule = build_rule(stage.server)
         self.rule_state = rule.init(trained(self.params, stage.trains))
-        if isinstance(build_sampler(stage.cohort), Pooled):
-            self.params = {**self.params, **central.fit(stage.method, method, self.population)}
+        sampler = build_sampler(stage.cohort)
+        if isinstance(sampler, Pooled):
+            fit = thirdparty.fit if isinstance(sampler, Helped) else central.fit
+            self.params = {**self.params, **fit(stage.method, method, self.population)}
             return None
         if stage.rounds == 0:
             return None

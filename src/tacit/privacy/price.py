@@ -12,7 +12,6 @@ from tacit.privacy.mechanism import Mechanism, build_mechanism
 from tacit.privacy.sampler import Exposure, Pooled, build_sampler
 
 _NOTHING = Claim("local", "user", "replace_one", 0.0, 0.0, "run", "corrected", "nobody", ("nothing leaves the device",))
-_RAW = ("raw data: whole histories are pooled on one machine",)
 
 
 @dataclass(frozen=True)
@@ -112,9 +111,10 @@ def settle(stage: Stage, devices: int, number: int = 1) -> tuple[Mechanism, Expo
 
 
 def _price_stage(stage: Stage, devices: int, number: int) -> StagePrice:
-    if isinstance(build_sampler(stage.cohort), Pooled):
-        raw = Claim("central", "user", "replace_one", math.inf, 0.0, "run", "corrected", "server", _RAW)
-        return StagePrice((raw,), _RAW, event=Unbounded("raw data"))
+    sampler = build_sampler(stage.cohort)
+    if isinstance(sampler, Pooled):
+        raw = Claim("central", "user", "replace_one", math.inf, 0.0, "run", "corrected", "server", sampler.sees)
+        return StagePrice((raw,), sampler.sees, event=Unbounded("raw data"))
     if stage.rounds == 0:
         return StagePrice((_NOTHING,), ())
     mechanism, exposure = settle(stage, devices, number)

@@ -217,6 +217,7 @@ class Pooled(Sampler):
     """Nobody is asked: raw histories are pooled in the lab. Central baselines only; never private."""
 
     name: ClassVar[str] = "pooled"
+    sees: ClassVar[tuple[str, ...]] = ("raw data: whole histories are pooled on one machine",)
 
     def draw(self, seed: int, stage: int, round: int, devices: int) -> np.ndarray:
         """No ids: there are no rounds."""
@@ -234,7 +235,17 @@ class Pooled(Sampler):
         return Exposure(self.name, 0, 1, devices, devices, "replace_one")
 
 
-SAMPLERS: dict[str, type[Sampler]] = {s.name: s for s in (All, Pass, Fixed, Volunteers, Poisson, One, Pooled)}
+class Helped(Pooled):
+    """The library asks nobody: devices, a server and a third party that helps them are played in the lab. Never private."""
+
+    name: ClassVar[str] = "helped"
+    sees: ClassVar[tuple[str, ...]] = (
+        "a helper beside the server sees which people share how many sealed items",
+        "positions are visible: a message names the rows a person touched, among made-up ones",
+    )
+
+
+SAMPLERS: dict[str, type[Sampler]] = {s.name: s for s in (All, Pass, Fixed, Volunteers, Poisson, One, Pooled, Helped)}
 
 
 def build_sampler(cohort: Mapping[str, Any], where: str = "cohort") -> Sampler:
