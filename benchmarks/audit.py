@@ -15,8 +15,8 @@ import numpy as np
 from harness import machine, write
 
 from tacit.lab.one_run import audit
-from tacit.lab.overheard import MESSAGES, interactions
 from tacit.lab.outlook import HopelessWarning
+from tacit.lab.overheard import MESSAGES, interactions
 from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate
 from tacit.lab.statistics import interval

@@ -64,7 +64,7 @@ class Stage:
                         f"Stage.privacy.{promise} = {self.privacy[promise]!r} is an empty promise: mechanism "
                         f"'none' adds no noise. Name a mechanism, or leave {promise} out."
                     )
-        pooled = self.cohort["sampler"] == "pooled"
+        pooled = self.cohort["sampler"] in ("pooled", "helped")  # the lab fits; no rounds are counted
         if self.rounds and not self.trains:
             raise PlanError(
                 f"Stage.trains is empty but {self.rounds} rounds would ask devices for reports; "

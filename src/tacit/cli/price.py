@@ -49,6 +49,8 @@ def _print(plan: Any, cost: Any, views: tuple) -> None:
     from tacit.privacy.card import sentence
 
     print(f"{plan.name} for {cost.devices:,} devices: {cost.whole}\n{sentence(cost.whole)}")
+    for claim in cost.beside:
+        print(f"beside it: {claim}")
     for number, (stage, priced, view) in enumerate(zip(plan.stages, cost.stages, views), 1):
         print(f"\nstage {number}: {stage.method}, {stage.privacy['mechanism']}, {stage.rounds} rounds")
         for claim in priced.claims:

@@ -18,7 +18,7 @@ from tacit.device.ledgers import Ledgers
 from tacit.device.method import Method, build
 from tacit.device.round import KEYS, Home
 from tacit.errors import PlanError
-from tacit.lab import central
+from tacit.lab import central, thirdparty
 from tacit.lab.buckets import GRID, Bucket, furnish, homes_of, move_homes, move_in, power, worth
 from tacit.lab.data import Population
 from tacit.lab.debug import debug_round
@@ -42,7 +42,7 @@ from tacit.lab.shelf import complete
 from tacit.plans import Plan, Stage
 from tacit.privacy.budget import Budget, Entry
 from tacit.privacy.price import page_of, price
-from tacit.privacy.sampler import Pooled, build_sampler
+from tacit.privacy.sampler import Helped, Pooled, build_sampler
 from tacit.rows import dense_tree
 from tacit.server.round import by_rows, trained
 from tacit.server.rule import build_rule
@@ -131,8 +131,10 @@ class Federation:
         self._remember(number)
         rule = build_rule(stage.server)
         self.rule_state = rule.init(trained(self.params, stage.trains))
-        if isinstance(build_sampler(stage.cohort), Pooled):
-            self.params = {**self.params, **central.fit(stage.method, method, self.population)}
+        sampler = build_sampler(stage.cohort)
+        if isinstance(sampler, Pooled):
+            fit = thirdparty.fit if isinstance(sampler, Helped) else central.fit
+            self.params = {**self.params, **fit(stage.method, method, self.population)}
             return None
         if stage.rounds == 0:
             return None
@@ -172,7 +174,8 @@ class Federation:
         for number, size in sorted(self.sizes.items()):
             if stages is None or number < stages:
                 sent, allowed = homes.spent[str(number)], homes.allowance.get(str(number))
-                absent = False if allowed is None else np.asarray(allowed) == 0  # who may send nothing is not there
+                absent = ~build_sampler(self.plan.stages[number].cohort).reach(len(self.population))
+                absent |= False if allowed is None else np.asarray(allowed) == 0  # who may send nothing is not there
                 ledgers = ledgers.write(self._page(number, size), np.where(absent, -1, np.asarray(sent)))
         return ledgers
 
@@ -326,7 +329,14 @@ def start_params(key: jax.Array, methods: list[Method]) -> dict:
     """Every leaf of every stage; the first stage that has a leaf starts it."""
     params: dict = {}
     for number, method in enumerate(methods):
-        params = {**method.init(jax.random.fold_in(key, number)), **params}
+        made = method.init(jax.random.fold_in(key, number))
+        for name in made:
+            if name in params and made[name].shape != params[name].shape:
+                raise PlanError(
+                    f"Plan stage {number + 1} goes on with {name!r} of an earlier stage and must have it in the same shape, "
+                    f"{params[name].shape}, got {made[name].shape}; set the same sizes, such as hyper.dim."
+                )
+        params = {**made, **params}
     return jax.tree.map(jnp.asarray, params)
 
 

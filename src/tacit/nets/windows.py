@@ -38,6 +38,16 @@ def newest(items: jax.Array, place: jax.Array, window: int) -> jax.Array:
     return _before(items, last[None] + 1, seen[None], window)[0]
 
 
+def newest_places(items: jax.Array, most: int) -> jax.Array:
+    """Where the newest events stand in a history padded at its end, oldest first; at most `most`, then padding.
+
+    >>> newest_places(jnp.array([4, 5, 6, -1]), 2).tolist()
+    [1, 2]
+    """
+    most = min(most, items.shape[0])
+    return jnp.maximum((items >= 0).sum() - most, 0) + jnp.arange(most)
+
+
 def right_aligned(events: jax.Array, window: int) -> jax.Array:
     """The last `window` of some events, padded in front.
 

@@ -32,6 +32,7 @@ def card(price: Price, facts: Mapping[str, Any] | None = None) -> dict[str, Any]
         "flavour": _flavour(whole),
         "guarantee": whole.to_dict(),
         "in_words": sentence(whole),
+        "beside": [claim.to_dict() for claim in price.beside],
         "composed_by": _accountant(price),
         "stages": [
             {"number": number, "method": stage.method, **priced.to_dict()}
@@ -87,6 +88,8 @@ def to_markdown(card: Mapping[str, Any]) -> str:
             }
         ),
     ]
+    if card.get("beside"):
+        lines += ["", "Beside it:", "", *(f"- {_claim(one)}" for one in card["beside"])]
     for stage in card["stages"]:
         lines += ["", f"## Stage {stage['number']}: {stage['method']}, {stage['mechanism'] or 'nothing sent'}", ""]
         lines += _table({name.replace("_", " "): _number(value) for name, value in stage["noise"].items()})
@@ -159,7 +162,7 @@ def _flavour(claim: Claim) -> str:
 def _accountant(price: Price) -> str:
     from tacit.privacy.accountant import compose
 
-    spent = tuple(part for stage in price.stages for part in stage.spent)
+    spent = tuple(part for stage in price.covered for part in stage.spent)
     if not spent or math.isinf(price.whole.epsilon):
         return "nothing to compose"
     relation = price.whole.relation if price.whole.model == "central" else "replace_one"

@@ -13,7 +13,6 @@ from tacit.privacy.mechanism import Mechanism, build_mechanism
 from tacit.privacy.sampler import Exposure, Pooled, build_sampler
 
 _NOTHING = Claim("local", "user", "replace_one", 0.0, 0.0, "run", "corrected", "nobody", ("nothing leaves the device",))
-_RAW = ("raw data: whole histories are pooled on one machine",)
 
 
 @dataclass(frozen=True)
@@ -26,6 +25,11 @@ class StagePrice:
     exposure: Exposure | None = None
     event: Event | None = None
     covers: int = 1  # the rounds one event stands for
+
+    @property
+    def others(self) -> int:
+        """How many devices this stage never asks."""
+        return self.exposure.others if self.exposure is not None else 0
 
     @property
     def messages(self) -> int:
@@ -60,7 +64,13 @@ class Price:
     plan: Plan
     devices: int
     stages: tuple[StagePrice, ...]
-    whole: Claim
+    whole: Claim  # where a stage asks volunteers alone: for everybody else
+    beside: tuple[Claim, ...] = ()  # what holds for the volunteers; what would hold if an open stage were public
+
+    @property
+    def covered(self) -> tuple[StagePrice, ...]:
+        """The stages that the whole is composed of."""
+        return tuple(stage for stage in self.stages if not stage.others)
 
     @property
     def claims(self) -> tuple[tuple[Claim, ...], ...]:
@@ -74,6 +84,7 @@ class Price:
             "digest": self.plan.digest,
             "devices": self.devices,
             "whole": self.whole.to_dict(),
+            "beside": [claim.to_dict() for claim in self.beside],
             "stages": [stage.to_dict() for stage in self.stages],
         }
 
@@ -87,7 +98,10 @@ def price(plan: Plan, devices: int) -> Price:
     if devices < 1:
         raise PlanError(f"The number of devices must be at least 1, got {devices}.")
     stages = tuple(_price_stage(stage, devices, number) for number, stage in enumerate(plan.stages, 1))
-    return Price(plan, devices, stages, _compose(stages))
+    whole = _compose(tuple(stage for stage in stages if not stage.others))
+    if any(stage.others for stage in stages):
+        whole = _told(whole, f"for everybody else, replaced by anybody else: {_volunteered(plan, stages)}")
+    return Price(plan, devices, stages, whole, (*_of_volunteers(plan, stages), *_if_public(stages)))
 
 
 def page_of(stage: StagePrice, plan: str, run: str, number: int, now: float, size: int) -> Entry:
@@ -106,9 +120,10 @@ def settle(stage: Stage, devices: int, number: int = 1) -> tuple[Mechanism, Expo
 
 
 def _price_stage(stage: Stage, devices: int, number: int) -> StagePrice:
-    if isinstance(build_sampler(stage.cohort), Pooled):
-        raw = Claim("central", "user", "replace_one", math.inf, 0.0, "run", "corrected", "server", _RAW)
-        return StagePrice((raw,), _RAW, event=Unbounded("raw data"))
+    sampler = build_sampler(stage.cohort)
+    if isinstance(sampler, Pooled):
+        raw = Claim("central", "user", "replace_one", math.inf, 0.0, "run", "corrected", "server", sampler.sees)
+        return StagePrice((raw,), sampler.sees, event=Unbounded("raw data"))
     if stage.rounds == 0:
         return StagePrice((_NOTHING,), ())
     mechanism, exposure = settle(stage, devices, number)
@@ -140,6 +155,46 @@ def _compose(stages: tuple[StagePrice, ...]) -> Claim:
         _trusted([run.trust for run in runs]),
         conditions,
     )
+
+
+def _of_volunteers(plan: Plan, stages: tuple[StagePrice, ...]) -> tuple[Claim, ...]:
+    """What is left for those who agreed to more than the others."""
+    if not any(stage.others for stage in stages):
+        return ()
+    return (_told(_compose(stages), f"for volunteers: {_volunteered(plan, stages)}"),)
+
+
+def _volunteered(plan: Plan, stages: tuple[StagePrice, ...]) -> str:
+    """Who agreed to what."""
+    words = {
+        "consent": "{0:,} agreed to be asked in stage {1}",
+        "public": "the histories of {0:,} in stage {1} are public",
+    }
+    said = [
+        words[stage.cohort.get("because", "consent")].format(priced.exposure.devices, number)
+        for number, (stage, priced) in enumerate(zip(plan.stages, stages), 1)
+        if priced.others and priced.exposure is not None
+    ]
+    return ", ".join(said)
+
+
+def _if_public(stages: tuple[StagePrice, ...]) -> tuple[Claim, ...]:
+    """What stages with a guarantee would be worth if what the stages without one learned were public anyway.
+
+    It is not the plan's claim: what an open stage learned came from the same people.
+    """
+    priced = [(number, stage) for number, stage in enumerate(stages, 1) if stage.event is not None and not stage.others]
+    open_ones = [number for number, stage in priced if isinstance(stage.event, Unbounded)]
+    rest = tuple(stage for number, stage in priced if number not in open_ones)
+    if not open_ones or not rest:
+        return ()
+    listed = " and ".join(map(str, open_ones))
+    return (_told(_compose(rest), f"only if what stage {listed} learned were public, and it was not"),)
+
+
+def _told(claim: Claim, words: str) -> Claim:
+    """The claim with one more condition, which comes first."""
+    return replace(claim, conditions=(words, *claim.conditions))
 
 
 def _two_sided(claims: tuple[Claim, ...]) -> Claim:

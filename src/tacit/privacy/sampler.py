@@ -27,6 +27,7 @@ class Exposure(NamedTuple):
     cohort: float  # devices asked in a round, on average
     relation: Literal["replace_one", "add_remove"]  # the neighbours for which this sampler is analysed
     drawn: Literal["fixed", "poisson"] | None = None  # how chance chooses a cohort; None: it hides nobody
+    others: int = 0  # devices that are never asked: this does not expose them at all
 
     def at_most(self, messages: int | None) -> "Exposure":
         """The same run for a device that falls silent after so many messages."""
@@ -61,6 +62,10 @@ class Sampler(eqx.Module):
     @abstractmethod
     def exposure(self, rounds: int, devices: int) -> Exposure:
         """What `rounds` rounds of this sampler do to one device."""
+
+    def reach(self, devices: int) -> np.ndarray:
+        """Whom it may ever ask, bool[devices]; everybody, by default."""
+        return np.ones(devices, bool)
 
 
 def _generator(seed: int, stage: int, round: int) -> np.random.Generator:
@@ -130,6 +135,46 @@ class Fixed(Sampler):
         return Exposure(self.name, rounds, rounds, devices, self.count, "replace_one", "fixed")
 
 
+class Volunteers(Sampler):
+    """Only devices whose people agreed, or whose histories are public anyway; `count` of them a round, as in `fixed`.
+
+    The others are never asked, so a plan's claim can be theirs. In the lab a coin decides for each device, with
+    probability `share` and alike in every run; that a person agrees may itself say something about them.
+    """
+
+    name: ClassVar[str] = "volunteers"
+    count: int = setting(at_least=1)
+    share: float = setting(0.1, above=0.0, at_most=1.0)
+    because: Literal["consent", "public"] = setting("consent")
+
+    def reach(self, devices: int) -> np.ndarray:
+        """Those whose coin fell; who joins later changes nothing for the others."""
+        return _generator(0, 0, 0).random(devices) < self.share
+
+    def draw(self, seed: int, stage: int, round: int, devices: int) -> np.ndarray:
+        """`count` distinct ids of those who agreed, uniformly."""
+        agreed = np.flatnonzero(self.reach(devices))
+        self._enough(agreed.size)
+        return np.sort(_generator(seed, stage, round).choice(agreed, self.count, replace=False, shuffle=False))
+
+    def size(self, devices: int) -> float:
+        """Always `count`."""
+        return min(self.count, int(self.reach(devices).sum()))
+
+    def exposure(self, rounds: int, devices: int) -> Exposure:
+        """One who agreed may be drawn every round."""
+        agreed = int(self.reach(devices).sum())
+        self._enough(agreed)
+        return Exposure(self.name, rounds, rounds, agreed, self.count, "replace_one", "fixed", others=devices - agreed)
+
+    def _enough(self, agreed: int) -> None:
+        if self.count > agreed:
+            raise PlanError(
+                f"cohort.count must be at most the {agreed} devices that agreed, got {self.count}; ask fewer, or raise "
+                "cohort.share."
+            )
+
+
 class Poisson(Sampler):
     """Each device by its own coin: asked with probability `rate`, independently."""
 
@@ -172,6 +217,7 @@ class Pooled(Sampler):
     """Nobody is asked: raw histories are pooled in the lab. Central baselines only; never private."""
 
     name: ClassVar[str] = "pooled"
+    sees: ClassVar[tuple[str, ...]] = ("raw data: whole histories are pooled on one machine",)
 
     def draw(self, seed: int, stage: int, round: int, devices: int) -> np.ndarray:
         """No ids: there are no rounds."""
@@ -189,7 +235,17 @@ class Pooled(Sampler):
         return Exposure(self.name, 0, 1, devices, devices, "replace_one")
 
 
-SAMPLERS: dict[str, type[Sampler]] = {s.name: s for s in (All, Pass, Fixed, Poisson, One, Pooled)}
+class Helped(Pooled):
+    """The library asks nobody: devices, a server and a third party that helps them are played in the lab. Never private."""
+
+    name: ClassVar[str] = "helped"
+    sees: ClassVar[tuple[str, ...]] = (
+        "a helper beside the server sees which people share how many sealed items",
+        "positions are visible: a message names the rows a person touched, among made-up ones",
+    )
+
+
+SAMPLERS: dict[str, type[Sampler]] = {s.name: s for s in (All, Pass, Fixed, Volunteers, Poisson, One, Pooled, Helped)}
 
 
 def build_sampler(cohort: Mapping[str, Any], where: str = "cohort") -> Sampler:

@@ -1,7 +1,7 @@
 """PrivRec: a small neural network, meta-learned so that a few steps at home make it a person's own. Differences leave."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -9,31 +9,22 @@ import jax.numpy as jnp
 
 from tacit.catalog import Catalog, Field
 from tacit.device.history import History
-from tacit.device.liking import liked
+from tacit.device.liking import Asked, Samples, liked, samples
 from tacit.device.method import Method, masked
 from tacit.errors import PlanError, unknown
 from tacit.nets.descent import Batch, Pace, descend, shuffled, through_one_step
 from tacit.nets.fields import chosen, embed, item_columns, person_columns, table_rows
+from tacit.nets.masks import READER, contrast, new_reader
 from tacit.nets.mf import gather
 from tacit.nets.two_tower import cross_entropy, dense, log_odds, new_head, tower
-from tacit.rows import Rows, coalesce, lookup
+from tacit.nets.windows import newest_places
+from tacit.rows import Rows, coalesce
 from tacit.settings import setting
 
 _BY_ITEM = frozenset(
     {"items", "bias", "popularity"}
 )  # leaves with a row for each item: a device holds the rows it uses
 _LEAVES = ("items", "item_values", "person_values", "item_tower", "person_tower", "head", "bias")
-
-
-class Samples(NamedTuple):
-    """What a device learns from in a round: its events, and items drawn from those it never met."""
-
-    items: jax.Array  # int32[n], the items that occur, ascending, each once; padding is the number of items
-    columns: list[jax.Array]  # float32[n, width] for each item field
-    place: jax.Array  # int32[m], where each sample's item stands in `items`
-    liked: jax.Array  # float32[m], y
-    real: jax.Array  # bool[m]
-    event: jax.Array  # int32[m], the event each sample belongs to
 
 
 class PrivRec(Method):
@@ -50,6 +41,8 @@ class PrivRec(Method):
       which items were drawn.
     - `bias` adds a number for each item to its log-odds.
     - `popular` adds the logarithm of the `counts` that an earlier stage learned, so that a device need not.
+    - `masks` > 0 adds so much of the loss of the method `masks` to every step in which item vectors move: the joint
+      training of the paper's second stage. An earlier stage of that method starts the item vectors and the reader.
 
     Only the rows of items that occur are held and trained; in the message the table is dense.
 
@@ -74,6 +67,9 @@ class PrivRec(Method):
     bias: bool = setting(False)
     popular: float = setting(0.0, at_least=0.0)  # how much ln(1 + counts/smooth) of an earlier stage adds to log-odds
     smooth: float = setting(10.0, above=0.0)
+    masks: float = setting(0.0, at_least=0.0)  # λ of L_SSL beside liking
+    copies: int = setting(16, at_least=1)  # masked copies made in a round, where masks > 0; a step looks at one
+    window: int = setting(50, at_least=3)  # newest events of which they are made
     meta: Literal["reptile", "maml"] = setting("reptile")
     sends: tuple = setting(())
     adapts: tuple = setting(_LEAVES[1:-1])
@@ -94,11 +90,15 @@ class PrivRec(Method):
                     raise PlanError(unknown(f"hyper.{name} of privrec", value, known, "name"))
         if not all(isinstance(size, int) and size > 0 for size in self.hidden):
             raise PlanError(f"hyper.hidden of privrec must be sizes of layers, at least 1 each, got {self.hidden!r}.")
+        if self.masks and self.meta == "maml":
+            raise PlanError(
+                f"hyper.masks = {self.masks:g} of privrec needs meta = 'reptile', got 'maml'; leave one out."
+            )
 
     @property
     def leaves(self) -> tuple[str, ...]:
         """The names of the parameter leaves."""
-        return _LEAVES if self.bias else _LEAVES[:-1]
+        return (*(_LEAVES if self.bias else _LEAVES[:-1]), *(READER if self.masks else ()))
 
     @property
     def item_fields(self) -> tuple[Field, ...]:
@@ -134,14 +134,13 @@ class PrivRec(Method):
             params["bias"] = jnp.zeros(n)
         if self.popular:
             params["counts"] = jnp.zeros(n, jnp.int32)
-        return params
+        return {**params, **(new_reader(jax.random.fold_in(key, 1), d) if self.masks else {})}
 
     def prepare(self, history: History) -> dict:
         """The newest events, which of them are liked, everything ever met, and the person's own fields."""
-        exists, length = history.items >= 0, history.items.shape[0]
+        exists = history.items >= 0
         had = coalesce(history.items, exists.astype(jnp.float32), self.catalog.n_items)
-        most = min(self.most or length, length)
-        newest = jnp.maximum(exists.sum() - most, 0) + jnp.arange(most)
+        newest = newest_places(history.items, self.most or history.items.shape[0])
         likes = liked(history, self.above)[newest]
         return {"items": history.items[newest], "liked": likes, "had": had, "person": history.person}
 
@@ -188,18 +187,9 @@ class PrivRec(Method):
         return [gather(column, items) for column in item_columns(self.catalog, self.item_fields)]
 
     def _samples(self, key: jax.Array, own: dict) -> Samples:
-        """Every event, and after each liked one its negatives."""
-        n, length = self.catalog.n_items, own["items"].shape[0]
-        rivals = (n * jax.random.uniform(key, (length, self.negatives))).astype(jnp.int32)
-        unseen = own["liked"][:, None] & (lookup(own["had"], rivals) == 0)
-        items = jnp.concatenate([own["items"][:, None], rivals], axis=1).ravel()
-        met = own["items"] >= 0 if self.dislikes else own["liked"]
-        real = jnp.concatenate([met[:, None], unseen], axis=1).ravel()
-        y = jnp.concatenate([own["liked"][:, None], jnp.zeros_like(unseen)], axis=1).ravel().astype(jnp.float32)
-        index = coalesce(jnp.where(real, items, n), jnp.zeros(items.shape), n).index
-        place = jnp.minimum(jnp.searchsorted(index, items), index.shape[0] - 1)
-        event = jnp.repeat(jnp.arange(length), 1 + self.negatives)
-        return Samples(index, self._about(index), place, y, real, event)
+        """Every event, after each liked one its negatives, and masked copies where they are learned from."""
+        copies = self.copies if self.masks else 0
+        return samples(key, own, Asked(self.catalog.n_items, self.negatives, self.dislikes, copies, self.window))
 
     def _held(self, params: dict, index: jax.Array) -> dict:
         """The parameters a device holds: of what has a row for each item, some rows."""
@@ -227,37 +217,47 @@ class PrivRec(Method):
         odds = log_odds(theta["head"], self.sizes, u, v)
         return odds + sum(theta[name] for name in ("bias", "popularity") if name in theta)
 
-    def _loss(self, start: dict, mine: Samples, own: dict) -> Any:
-        """L(θ, batch): the cross-entropy of some samples, where θ are the leaves that move."""
+    def _loss(self, start: dict, mine: Samples, own: dict, joint: bool = False) -> Any:
+        """L(θ, batch): the cross-entropy of some samples, where θ are the leaves that move; joint, with λ L_SSL."""
+        about = self._about(mine.items)
 
-        def loss(moving: dict, data: tuple[jax.Array, jax.Array]) -> jax.Array:
-            rows, real = data
-            place = mine.place[rows]
+        def loss(moving: dict, data: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+            rows, real, copy = data
+            place, count = mine.place[rows], rows.shape[0]
             still = {name: x[place] if name in _BY_ITEM else x for name, x in start.items() if name not in moving}
-            odds = self._odds({**still, **moving}, [column[place] for column in mine.columns], own["person"])
-            return cross_entropy(odds, mine.liked[rows], real)
+            near = {name: x[:count] if name in _BY_ITEM else x for name, x in moving.items()}
+            odds = self._odds({**still, **near}, [column[place] for column in about], own["person"])
+            lost = cross_entropy(odds, mine.liked[rows], real)
+            if not joint:
+                return lost
+            hidden = contrast({**still, **moving}, mine.shape, moving["items"][None, count:], mine.shown[copy][None])
+            return lost + self.masks * jnp.where(real.sum() > 0, sum(hidden), 0.0)  # padding alone is no step
 
         return loss
 
     @eqx.filter_jit  # so that a device alone compiles its loop once
     def _descend(self, key: jax.Array, start: dict, moving: dict, mine: Samples, own: dict) -> dict:
         """θ ← θ − α₁ ∇L, batch after batch, E₂ times over all samples."""
-        loss, m = self._loss(start, mine, own), mine.real.shape[0]
+        joint, m = bool(self.masks) and "items" in moving, mine.real.shape[0]
+        loss = self._loss(start, mine, own, joint)
 
-        def epoch(theta: dict, key: jax.Array) -> tuple[dict, None]:
+        def epoch(theta: dict, turn: tuple[jax.Array, jax.Array]) -> tuple[dict, None]:
+            number, key = turn
             rows = shuffled(key, mine.real, self.batch or m)
             real = mine.real.at[rows].get(mode="fill", fill_value=False).astype(jnp.float32)
-            rows = jnp.minimum(rows, m - 1)
-            return descend(loss, theta, Batch(mine.place[rows], (rows, real)), self._pace), None
+            rows, copy = jnp.minimum(rows, m - 1), (number + jnp.arange(rows.shape[0])) % self.copies
+            place = mine.place[rows]
+            place = jnp.concatenate([place, mine.copies[copy]], axis=1) if joint else place
+            return descend(loss, theta, Batch(place, (rows, real, copy)), self._pace), None
 
-        return jax.lax.scan(epoch, moving, jax.random.split(key, self.epochs))[0]
+        return jax.lax.scan(epoch, moving, (jnp.arange(self.epochs), jax.random.split(key, self.epochs)))[0]
 
     @eqx.filter_jit
     def _through(self, start: dict, moving: dict, mine: Samples, own: dict) -> dict:
         """∇L_query(θ − α₁∇L_support(θ)): the older half of the events supports, the newer is asked."""
         half = (own["items"] >= 0).sum() // 2
         older, rows = mine.event < half, jnp.arange(mine.real.shape[0])
-        halves = [Batch(mine.place, (rows, (mine.real & part).astype(jnp.float32))) for part in (older, ~older)]
+        halves = [Batch(mine.place, (rows, (mine.real & part).astype(jnp.float32), 0)) for part in (older, ~older)]
         return through_one_step(self._loss(start, mine, own), moving, halves[0], halves[1], self._pace)
 
     def _as_rows(self, update: dict, index: jax.Array) -> dict:

@@ -22,4 +22,4 @@ TABLE3 = {
     "NN-SELF": (0.531, 0.613, 0.651, 0.677, 0.472, 0.550, 0.595, 0.616),
     "FCF": (0.527, None, 0.646, 0.671, 0.469, 0.544, 0.591, 0.612),
 }
-ORDER = ("NCF", "PrivRec-CEN", "PrivRec", "FOFL-SELF", "NN-SELF", "FCF")  # as in both tables, best first
+ORDER = ("NCF", "PrivRec-CEN", "PrivRec", "FedGNN", "FOFL-SELF", "NN-SELF", "FCF")  # as in both tables, best first

@@ -28,6 +28,7 @@ ROWS = {
     "NCF": "ncf",
     "PrivRec-CEN": "privrec-cen",
     "PrivRec": "privrec",
+    "FedGNN": "fedgnn",
     "FOFL-SELF": "fofl-self",
     "NN-SELF": "nn-self",
     "FCF": "fcf",
@@ -47,12 +48,13 @@ class Size(NamedTuple):
     epochs: tuple[int, ...]
     cohorts: tuple[int, ...]
     epsilons: tuple[float, ...]
+    window: int = 50  # newest events of which masked copies are made
 
 
 SIZES = {
     "small": Size(
         {"dim": 16, "hidden": (16, 8, 8, 4), "epochs": 10, "most": 100},
-        *(200, (20, 40, 60, 80), (2, 5, 10, 20), (5, 20, 40), (1.0, 8.0, 32.0)),
+        *(200, (20, 40, 60, 80), (2, 5, 10, 20), (5, 20, 40), (1.0, 8.0, 32.0), 20),
     ),
     "paper": Size(
         {"dim": 64, "hidden": (64, 32, 16, 8), "epochs": 100, "most": 0},
@@ -112,10 +114,14 @@ class Study:
 def plan_of(row: str, size: Size, settings: Mapping[str, Any] | None = None) -> Plan:
     """The plan behind a row, in a size, with other settings where they are given."""
     plan = choose(ROWS.get(row, row))
-    stage = plan.stages[-1]
-    if stage.method == "privrec" and len(plan.stages) == 1:
+    methods = [stage.method for stage in plan.stages]
+    if methods == ["privrec"] and row != "dp-privrec-one":  # whose size is part of what it promises to be worth
         hyper = {name: value for name, value in size.hyper.items() if name != "epochs" or row not in ONE_STEP}
         plan = choose(plan, {f"hyper.{name}": value for name, value in hyper.items()})
+    if methods == ["masks", "privrec"] and row != "dp-privrec-two":
+        hyper = {f"2.hyper.{name}": value for name, value in size.hyper.items()}
+        window = {f"{number}.hyper.window": size.window for number in (1, 2)}
+        plan = choose(plan, {"1.hyper.dim": size.hyper["dim"], **hyper, **window})
     if row == "untrained":
         plan = replace(plan, stages=(replace(plan.stages[0], trains=(), rounds=0),))
     return choose(plan, settings)
