@@ -5,6 +5,8 @@
 
 The second stage is the same in every row: joint training without noise, so that what is measured is the start that the
 first one gave it. `open` has no noise in stage 1, `private` promises ε = 4 for it (user, replace-one, a trusted server).
+`random` has no first stage, and item vectors spread as wide as noise makes them: what a private stage 1 gains beyond this,
+it has learned.
 """
 
 import argparse
@@ -23,31 +25,35 @@ from tacit.lab.statistics import compare, interval
 from tacit.lab.worlds import movies
 from tacit.plans import Plan
 
-ROUNDS = (0, 10, 20, 40, 80)
-FORMS = {"open": {"mechanism": "none"}, "private": {"mechanism": "gaussian", "clip": 1.0, "epsilon": 4.0}}
-NARROW = {"dim": 16, "hidden": (16,), "epochs": 5, "most": 50, "window": 20, "copies": 8}
+ROUNDS = (0, 10, 40)
+PRIVATE = {"mechanism": "gaussian", "clip": 1.0, "epsilon": 4.0}
+WIDE = 1.0  # standard deviation of the first item vectors in `random`
+ROWS = [*(("open", r) for r in ROUNDS), ("random", 0), *(("private", r) for r in ROUNDS if r)]
+NARROW = {"dim": 16, "hidden": (16,), "epochs": 3, "most": 30, "window": 12, "copies": 8}
 METRIC = "Hits@10"
 
 
 def plan_for(form: str, rounds: int) -> Plan:
     """Two stages; the first so long and so private."""
     settings = {f"2.hyper.{name}": value for name, value in NARROW.items()}
-    settings |= {"1.hyper.dim": NARROW["dim"], "1.hyper.window": NARROW["window"], "2.rounds": 40}
-    plan = choose("privrec-two", {**settings, "1.rounds": rounds})
-    return choose(plan, {"1.privacy": FORMS[form]}) if rounds else plan
+    settings |= {"1.hyper.dim": NARROW["dim"], "1.hyper.window": NARROW["window"], "2.rounds": 30}
+    settings |= {"1.hyper.spread": WIDE} if form == "random" else {}
+    settings |= {"1.privacy": PRIVATE} if form == "private" else {}
+    return choose("privrec-two", {**settings, "1.rounds": rounds})
 
 
 def one_seed(log: Log, seed: int) -> dict[tuple[str, int], np.ndarray]:
-    """(form, rounds) -> everybody's values; without a first stage, both forms are the same."""
+    """(form, rounds) -> everybody's values."""
     split, made = log.split(seed), {}
-    for form in FORMS:
-        for rounds in ROUNDS:
-            if rounds == 0 and form != "open":
-                made[form, 0] = made["open", 0]
-                continue
-            answers = WAY.ask(simulate(plan_for(form, rounds), split.train, seed=seed, quiet=True), split, seed)
-            made[form, rounds] = answers.values[METRIC]
-            print(f"seed {seed}  {form:<8} {rounds:>3} rounds  {METRIC} {answers.metrics[METRIC]:.4f}", flush=True)
+    for form, rounds in ROWS:
+        run = simulate(plan_for(form, rounds), split.train, seed=seed, quiet=True)
+        answers = WAY.ask(run, split, seed)
+        made[form, rounds] = answers.values[METRIC]
+        wide = float(np.asarray(run.params["items"]).std())
+        print(
+            f"seed {seed}  {form:<8} {rounds:>3} rounds  {METRIC} {answers.metrics[METRIC]:.4f}  spread {wide:.2f}",
+            flush=True,
+        )
     return made
 
 
@@ -55,7 +61,7 @@ def summary(found: list[dict[tuple[str, int], np.ndarray]]) -> list[dict[str, An
     """Means over the people of all seeds, and the difference to no first stage, person by person."""
     rows = []
     for form, rounds in found[0]:
-        values, without = (np.concatenate([one[form, r] for one in found]) for r in (rounds, 0))
+        values, without = (np.concatenate([one[row] for one in found]) for row in ((form, rounds), ("open", 0)))
         span, gain = interval(values), compare(values, without).difference
         row = {"stage 1": form, "rounds": rounds, METRIC: [span.mean, span.low, span.high]}
         rows.append({**row, "gain on no stage 1": [gain.mean, gain.low, gain.high]})
@@ -65,9 +71,9 @@ def summary(found: list[dict[tuple[str, int], np.ndarray]]) -> list[dict[str, An
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", choices=("ml-1m", "movies"), default="movies")
-    parser.add_argument("--users", type=int, default=600)
-    parser.add_argument("--items", type=int, default=300)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--users", type=int, default=400)
+    parser.add_argument("--items", type=int, default=200)
+    parser.add_argument("--seeds", type=int, default=2)
     options = parser.parse_args()
     warnings.simplefilter("ignore", HopelessWarning)
     synthetic = options.data == "movies"
@@ -77,7 +83,10 @@ def main() -> None:
     for seed in range(options.seeds):
         found.append(one_seed(log, seed))
         told = {"machine": machine(), "data": label, "people": len(log.split(seed).train), "seeds": seed + 1}
-        write(f"privrec-stages-{options.data}", {**told, "digest": plan_for("open", 40).digest, "rows": summary(found)})
+        write(
+            f"privrec-stages-{options.data}",
+            {**told, "digest": plan_for("open", ROUNDS[-1]).digest, "rows": summary(found)},
+        )
 
 
 if __name__ == "__main__":
