@@ -2,6 +2,7 @@
 
     python benchmarks/privrec_stages.py                   # minutes on two cores: a synthetic log of few people
     python benchmarks/privrec_stages.py --data ml-1m      # the paper's log; for a GPU
+    python benchmarks/privrec_stages.py --page            # puts the tables of the results into docs/privrec.md
 
 The second stage is the same in every row: joint training without noise, so that what is measured is the start that the
 first one gave it. `open` has no noise in stage 1, `private` promises ε = 4 for it (user, replace-one, a trusted server).
@@ -10,11 +11,13 @@ it has learned.
 """
 
 import argparse
+import json
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import machine, write
+from harness import RESULTS, machine, write
 
 from tacit.lab.data.datasets import dataset
 from tacit.lab.outlook import HopelessWarning
@@ -68,13 +71,38 @@ def summary(found: list[dict[tuple[str, int], np.ndarray]]) -> list[dict[str, An
     return rows
 
 
+def table(result: dict[str, Any]) -> str:
+    """One log's rows; a star where the interval of the gain, person by person, lies above 0."""
+    head = f"**{result['data']}**: {result['people']:,} people learn, {result['seeds']} seed(s)."
+    lines = [head, "", f"| stage 1 | rounds | {METRIC} | less no stage 1 |", "|---|---|---|---|"]
+    for row in result["rows"]:
+        (mean, low, high), (gain, least, most) = row[METRIC], row["gain on no stage 1"]
+        star = " *" if least > 0 else ""
+        spread = f"{mean:.4f} ± {(high - low) / 2:.4f}"
+        lines.append(
+            f"| {row['stage 1']} | {row['rounds']} | {spread} | {gain:+.4f} ({least:+.4f} to {most:+.4f}){star} |"
+        )
+    return "\n".join(lines)
+
+
+def page() -> None:
+    """The tables of every result file, between their marks."""
+    path, mark = Path(__file__).parents[1] / "docs" / "privrec.md", "<!-- stages -->\n"
+    found = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(RESULTS.glob("privrec-stages-*.json"))]
+    before, _, after = path.read_text(encoding="utf-8").split(mark)
+    path.write_text(mark.join([before, "\n\n".join(map(table, found)) + "\n", after]), encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--page", action="store_true")
     parser.add_argument("--data", choices=("ml-1m", "movies"), default="movies")
     parser.add_argument("--users", type=int, default=400)
     parser.add_argument("--items", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=2)
     options = parser.parse_args()
+    if options.page:
+        return page()
     warnings.simplefilter("ignore", HopelessWarning)
     synthetic = options.data == "movies"
     people = movies(options.users, options.items, seed=0) if synthetic else dataset(options.data)
