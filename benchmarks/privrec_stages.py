@@ -6,8 +6,7 @@
 
 The second stage is the same in every row: joint training without noise, so that what is measured is the start that the
 first one gave it. `open` has no noise in stage 1, `private` promises ε = 4 for it (user, replace-one, a trusted server).
-`random` has no first stage, and item vectors spread as wide as noise makes them: what a private stage 1 gains beyond this,
-it has learned.
+`random` has no first stage, and item vectors that start as wide noise: what is left when noise is all there is.
 """
 
 import argparse
