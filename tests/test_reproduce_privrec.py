@@ -9,8 +9,10 @@ import pytest
 from tacit.lab.reproduce import Options, paper, privrec_study
 from tacit.lab.reproduce.privrec_orders import falls, faster, order, plateau, reached, rises
 from tacit.lab.reproduce.privrec_printed import COLUMNS, ORDER, TABLE2, TABLE3
+from tacit.lab.reproduce.privrec_stages import NOISY, PRIVATE, cost_of, helped, in_stages, noisy_plan
 from tacit.lab.reproduce.privrec_study import SIZES, Log, app_log, movie_log, plan_of
 from tacit.lab.worlds import movies
+from tacit.privacy.price import price
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")
 
@@ -85,6 +87,31 @@ def test_figures_come(module):
     budgets = next(one for title, one in made_by.items() if "against ε" in title)
     assert [x for x, _ in budgets.series["counts, ours"]] == [1.0, 8.0]
     assert all(one.notes[0].startswith("R") for one in made_by.values())
+
+
+def test_lines_with_noise_are_what_they_say(tiny):
+    plans = {row: noisy_plan(row, tiny, 48) for row in NOISY}
+    open_one, private = (plans[row].stages for row in (PRIVATE.partition(", stage")[0], PRIVATE))
+    assert open_one[0].privacy["mechanism"] == "none"
+    assert private[0].privacy == private[1].privacy == open_one[1].privacy
+    assert open_one[1].hyper["dim"] == open_one[0].hyper["dim"] == 4
+    assert plans["DP-PrivRec at ε = 8"].stages[1].cohort["count"] == 48
+    assert plans["DP-PrivRec-One, as printed"].stages[0].privacy["clip"] == 40.0
+    assert cost_of(price(plans["DP-PrivRec, as printed"], 48)).startswith("ε = ∞ for the run, unit user, replace-one")
+    assert "only if what stage 1 learned were public" in cost_of(price(plans["DP-PrivRec, as printed"], 48))
+
+
+def test_orders_of_stages_can_fail():
+    falling = dict(zip(NOISY, (0.9, 0.1, 0.8, 0.7, 0.2, 0.3, 0.4, 0.5)))
+    assert [note.split(":")[0].endswith(" holds") for note in in_stages(falling)] == [True, False, True, True, True]
+    level = dict.fromkeys(NOISY, 0.1)
+    held = ["does not hold" not in note.split(":")[0] for note in in_stages(level)]
+    assert held == [False, True, False, False, False]
+
+
+def test_fedgnn_s_note_prints_infinity():
+    assert "Its printed ε = 1 is of one number of one message" in helped()
+    assert "a person's is ∞ (a message names the rows" in helped()
 
 
 def test_plans_of_rows_keep_what_makes_them():

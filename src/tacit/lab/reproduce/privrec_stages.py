@@ -27,9 +27,12 @@ NOISY = {
 PRIVATE = "DP-PrivRec, as printed, stage 1 private"
 
 
-def noisy_plan(row: str, log: Log) -> Plan:
-    """The plan behind a line of the figures."""
+def noisy_plan(row: str, log: Log, people: int) -> Plan:
+    """The plan behind a line of the figures; of few people, all are asked."""
     plan = plan_of(NOISY[row], log.size)
+    for number, stage in enumerate(plan.stages, 1):
+        if stage.cohort.get("count", 0) > people:
+            plan = choose(plan, {f"{number}.cohort.count": people})
     return choose(plan, {"1.privacy": plan.stages[1].privacy}) if row == PRIVATE else plan
 
 
@@ -37,7 +40,7 @@ def with_noise(log: Log, seed: int) -> tuple[Study, dict[str, str]]:
     """What every line answered on one seed's split, and what it costs a person."""
     found, costs, split = Study(), {}, log.split(seed)
     for row in NOISY:
-        plan = noisy_plan(row, log)
+        plan = noisy_plan(row, log, len(split.train))
         found.digests[row] = plan.digest
         found.values[row] = WAY.ask(simulate(plan, split.train, seed=seed, quiet=True), split, seed).values
         costs[row] = cost_of(price(plan, len(split.train)))
