@@ -15,13 +15,14 @@ import numpy as np
 from harness import machine, write
 
 from tacit.lab.one_run import audit
-from tacit.lab.overheard import MESSAGES, interactions
 from tacit.lab.outlook import HopelessWarning
+from tacit.lab.overheard import MESSAGES, interactions
 from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate
 from tacit.lab.statistics import interval
 from tacit.lab.worlds import movies
 from tacit.plans import Plan
+from tacit.record import plain
 
 NETWORK = {"hyper.dim": 16, "hyper.hidden": (16, 8), "hyper.epochs": 5, "hyper.most": 50}
 SHORT = {"rounds": 4, "hyper.epochs": 1, "hyper.most": 8}
@@ -87,7 +88,8 @@ def overheard() -> dict[str, Any]:
 def main() -> None:
     warnings.simplefilter("ignore", HopelessWarning)
     world = f"movies, synthetic, {PEOPLE} people, {ITEMS} items, {ROUNDS} rounds at most, {MESSAGES} messages at most"
-    write("audit", {"machine": machine(), "world": world, "interactions": overheard(), "one_run": one_run()})
+    found = {"machine": machine(), "world": world, "interactions": overheard(), "one_run": one_run()}
+    write("audit", plain(found))
 
 
 if __name__ == "__main__":
