@@ -22,6 +22,7 @@ from tacit.lab.simulate import simulate
 from tacit.lab.statistics import interval
 from tacit.lab.worlds import movies
 from tacit.plans import Plan
+from tacit.record import plain
 
 NETWORK = {"hyper.dim": 16, "hyper.hidden": (16, 8), "hyper.epochs": 5, "hyper.most": 50}
 SHORT = {"rounds": 4, "hyper.epochs": 1, "hyper.most": 8}
@@ -87,7 +88,8 @@ def overheard() -> dict[str, Any]:
 def main() -> None:
     warnings.simplefilter("ignore", HopelessWarning)
     world = f"movies, synthetic, {PEOPLE} people, {ITEMS} items, {ROUNDS} rounds at most, {MESSAGES} messages at most"
-    write("audit", {"machine": machine(), "world": world, "interactions": overheard(), "one_run": one_run()})
+    found = {"machine": machine(), "world": world, "interactions": overheard(), "one_run": one_run()}
+    write("audit", plain(found))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,77 @@
+"""Puts the numbers of the results into docs/audit.md: every number of its tables comes from a file in results.
+
+python benchmarks/audit.py
+tacit reproduce privrec --part table6 --data movies --out benchmarks/results/reproduce-privrec-membership.json
+python benchmarks/audit_page.py
+"""
+
+from pathlib import Path
+from typing import Any
+
+from seqmf_page import RESULTS, read, table
+
+PAGE = Path(__file__).parent.parent / "docs" / "audit.md"
+
+
+def claimed(claim: dict[str, Any]) -> str:
+    """ε with what makes it mean something."""
+    epsilon = "∞" if claim["epsilon"] in ("inf", None, float("inf")) else f"{claim['epsilon']:.3g}"
+    return f"ε = {epsilon} a run, {claim['unit']}, {claim['relation'].replace('_', '-')}, trust: {claim['trust']}"
+
+
+def one_run() -> str:
+    lines = []
+    for name, found in read("audit")["one_run"].items():
+        seen = found["evidence"]
+        curve = "–" if seen["curve"] is None else f"{seen['curve']:.2f}"
+        right = f"{seen['accuracy']:.1%} of {seen['canaries']:,}"
+        allowed = f"{found['accuracy_at_most']:.2%}"
+        lines.append(
+            [f"`{name}`", claimed(found["claim"]), right, allowed, f"{seen['proved']:.2f}", curve, found["verdict"]]
+        )
+    head = ["plan", "claim", "guessed right", "the claim allows", "ε at least", "if normal", "verdict"]
+    return table(head, lines)
+
+
+def membership() -> str:
+    """Table 6, where it was made: it takes an hour on two cores."""
+    name, parts = "reproduce-privrec-membership", []
+    for one in read(name)["parts"] if (RESULTS / f"{name}.json").is_file() else ():
+        lines = [[row, *texts.values()] for row, texts in one["texts"].items()]
+        notes = "\n".join(f"- {note}" for note in one["notes"])
+        title = f"**{one['title']}** ({one['data']}, synthetic; the paper's numbers, on its own data, in brackets)"
+        parts.append(f"{title}\n\n{table(['', *one['columns']], lines)}\n\n{notes}\n")
+    return "\n".join(parts)
+
+
+def interactions() -> str:
+    found = read("audit")
+    lines = [
+        [f"`{name}`", claimed(one["claim"]), _span(one["accuracy"]), f"{one['auc']:.3f}", f"{one['tpr']:.3f}"]
+        for name, one in found["interactions"].items()
+    ]
+    chart = next(iter(found["interactions"].values()))
+    lines.append(
+        ["popularity alone", "nothing is heard", _span(chart["popularity"]), f"{chart['popularity_auc']:.3f}", "–"]
+    )
+    return f"{found['world']}.\n\n{table(['plan', 'claim', 'accuracy', 'AUC', 'TPR at 1 %'], lines)}"
+
+
+def _span(values: list[float]) -> str:
+    return f"{values[0]:.3f} ± {(values[2] - values[1]) / 2:.3f}"
+
+
+PARTS = {"one run": one_run, "membership": membership, "interactions": interactions}
+
+
+def main() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for name, make in PARTS.items():
+        mark = f"<!-- {name} -->\n"
+        before, _, after = text.split(mark)
+        text = mark.join([before, make().rstrip("\n") + "\n", after])
+    PAGE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
