@@ -124,16 +124,37 @@ FAULTS = {
 }
 
 
+COLUMNS = {
+    "killed with −9": "killed",
+    "by hand": "by hand",
+    "seconds until two more rounds were closed": "seconds for two rounds",
+    "Flower runs given up": "runs given up by Flower",
+    "reports in each round": "reports",
+    "lines in each ledger": "lines in each ledger",
+}
+
+
+def table(rows: list[dict]) -> str:
+    """The rows as the page shows them."""
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    return "\n".join(
+        [*lines, *("| " + " | ".join(_cell(row[name]) for name in COLUMNS.values()) + " |" for row in rows)]
+    )
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return f"{value:.0f}" if isinstance(value, float) else str(value)
+
+
 def main(path: Path | None) -> None:
     rows = []
     for fault in FAULTS.values():
         with tempfile.TemporaryDirectory() as folder:
             rows.append(play(Path(folder), fault))
             print(rows[-1], flush=True)
-    names = list(rows[0])
-    print("| " + " | ".join(names) + " |\n|" + "---|" * len(names))
-    for row in rows:
-        print("| " + " | ".join(str(row[name]) for name in names) + " |")
+    print(table(rows))
     if path is not None:
         path.write_text(json.dumps({"plan": PLAN.name, "nodes": [1, 8], "faults": rows}, indent=2) + "\n")
 

@@ -34,8 +34,11 @@ class Loopback:
         for process in running:
             process.terminate()
         for process in running:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(20)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
         for note in self.town.folder.glob("*/flower/*.json"):  # what a killed parent left behind
             kill(json.loads(note.read_text())["pid"])
 

@@ -28,6 +28,7 @@ from tacit.server.terms import Terms
 from toys import close, same
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")
+ROOT = Path(__file__).resolve().parents[1]
 WHOLE = {"seqmf", "dplcf", "dp-privrec"}  # their sums are of whole numbers
 COUNTING = choose("popularity", {"privacy.mechanism": "laplace", "privacy.epsilon": 1.0, "privacy.messages": 1})
 
@@ -79,6 +80,8 @@ def test_keys_come_from_the_operating_system_unless_a_test_says_them(tmp_path):
     node = next(iter(town.nodes.values()))
     drawn = [node.store.run(run).begin("d", [0], False) and node.store.run(run).secrets(1) for run in ("one", "two")]
     assert (drawn[0] != drawn[1]).any()
+    for path in (node.store.path / "runs" / "one" / "secrets.npz", tmp_path / "other" / "noise.npz"):
+        assert path.stat().st_mode & 0o077 == 0
 
 
 def test_recommendations_are_computed_at_home_and_are_the_simulators(town):
@@ -592,3 +595,20 @@ def test_people_of_a_shard_do_not_change_within_a_run(town):
     write_history(Path(town.nodes[name].store.settings["history"]), town.world, 1, 2)
     town.session.open()
     assert "other people; wait for the next run" in post(town.nodes[name], town.session.letter(name)).refused
+
+
+# ---- the page ----
+
+
+def test_the_page_shows_what_was_measured():
+    import importlib.util
+
+    from faults import table
+
+    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    results = ROOT / "benchmarks" / "results"
+    assert table(json.loads((results / "faults.json").read_text())["faults"]) in page
+    spec = importlib.util.spec_from_file_location("deploy", ROOT / "benchmarks" / "deploy.py")
+    measured = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(measured)
+    assert measured.table(json.loads((results / "deploy.json").read_text())["rows"]) in page

@@ -41,6 +41,12 @@ def write_bytes(path: Path, data: bytes) -> None:
     os.replace(temporary, path)
 
 
+def private(path: Path) -> Path:
+    """An empty file that its owner alone can read, to be written into."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+    return path
+
+
 def plain(value: Any) -> Any:
     """Values as JSON can carry them; infinity is written as the string "inf", never as a large number."""
     if isinstance(value, Mapping):

@@ -19,6 +19,7 @@ from tacit.cli.reproduce import reproduce
 from tacit.cli.server import serve
 from tacit.cli.tune import tune_plan
 
+INTERRUPTED = 130  # the exit code of whatever was asked to stop
 app = typer.Typer(
     help="Recommendations learned from what users never have to tell anyone.",
     no_args_is_help=True,
@@ -46,11 +47,12 @@ def main() -> None:
 
     warnings.showwarning = _warn
     try:
-        app(standalone_mode=False)
+        if app(standalone_mode=False) == INTERRUPTED:  # typer makes a number of it
+            raise KeyboardInterrupt
     except TacitError as problem:
         _fail(str(problem), 2)
     except KeyboardInterrupt:
-        _fail("Interrupted. If the run has a folder, --resume with that folder goes on from there.", 130)
+        _fail("Interrupted. If the run has a folder, --resume with that folder goes on from there.", INTERRUPTED)
     except Exception as problem:
         # typer raises its own errors (a wrong option, say) with a sentence and an exit code
         code = getattr(problem, "exit_code", None)

@@ -9,7 +9,7 @@ Share = Annotated[float, typer.Option(help="The share of the people asked at whi
 
 
 def serve(
-    plan: Annotated[Path, typer.Argument(help="A plan folder, made by `tacit plan NAME --folder DIR`.")],
+    folder: Annotated[Path, typer.Argument(help="A plan folder, made by `tacit plan NAME --folder DIR`.")],
     out: Annotated[Path, typer.Option(help="A folder for the run; one that holds a run goes on with it.")] = Path(
         "run"
     ),
@@ -34,8 +34,8 @@ def serve(
     from tacit.kit import read_kit
     from tacit.server.terms import Terms
 
-    kit, terms = read_kit(plan), Terms(goal, minimum, deadline, grace, tries, rest, wait, least)
-    _supervise(kit, terms, out, address, certs, _signer(kit, key or plan / "server.key"))
+    kit, terms = read_kit(folder), Terms(goal, minimum, deadline, grace, tries, rest, wait, least)
+    _supervise(kit, terms, out, address, certs, _signer(kit, key or folder / "server.key"))
 
 
 def _signer(kit: Any, key: Path) -> Any:

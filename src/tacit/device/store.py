@@ -23,7 +23,7 @@ from tacit.device.purse import Purse, open_purse
 from tacit.errors import DeviceError
 from tacit.kit import Kit, read_kit
 from tacit.privacy.budget import Budget
-from tacit.record import Folder, plain, read_arrays, write_arrays, write_json, write_text
+from tacit.record import Folder, plain, private, read_arrays, write_arrays, write_json, write_text
 
 
 class Sent(NamedTuple):
@@ -160,8 +160,7 @@ class RunStore:
             self.path.mkdir(parents=True, exist_ok=True)
             if not (self.path / "secrets.npz").exists():
                 drawn = np.frombuffer(os.urandom(8 * len(users)), np.uint32).reshape(-1, 2)
-                write_arrays(self.path / "secrets.npz", {"secrets": drawn})
-                os.chmod(self.path / "secrets.npz", 0o600)
+                write_arrays(private(self.path / "secrets.npz"), {"secrets": drawn})
             words = {"digest": digest, "users": [str(user) for user in users], "limited": limited}
             write_json(path, words)
         return json.loads(path.read_text(encoding="utf-8"))

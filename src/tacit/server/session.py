@@ -25,7 +25,7 @@ from tacit.kit import Kit
 from tacit.letters import Answer, Ask
 from tacit.privacy.events import event_to_dict
 from tacit.privacy.sampler import build_sampler
-from tacit.record import Folder, read_arrays, write_arrays, write_json
+from tacit.record import Folder, private, read_arrays, write_arrays, write_json
 from tacit.server import checkpoint
 from tacit.server.inbox import Inbox
 from tacit.server.roll import Roll
@@ -75,8 +75,7 @@ class Session:
         claims = [claim.to_dict() for stage in kit.price.claims for claim in stage]
         folder.begin(kit.plan.to_toml(), facts, claims)
         key = np.frombuffer(os.urandom(8), np.uint32) if noise is None else np.asarray(noise, np.uint32)
-        write_arrays(folder.path / "noise.npz", {"noise": key})
-        os.chmod(folder.path / "noise.npz", 0o600)
+        write_arrays(private(folder.path / "noise.npz"), {"noise": key})
         drawn = secrets.randbits(64) if draws is None else draws
         write_json(folder.path / "run.json", {"run": run, "digest": kit.digest, "draws": str(drawn)})
         return cls(path, kit, terms)
