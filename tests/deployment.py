@@ -26,7 +26,7 @@ from toys import ITEMS
 
 TINY = {
     "hyper.width": 6, "hyper.dim": 8, "hyper.heads": 2, "hyper.hidden": 4, "hyper.window": 6, "hyper.short": 3,
-    "hyper.batch": 8, "hyper.group": 4, "hyper.each": 4, "rounds": 2, "hyper.steps": 2,
+    "hyper.batch": 8, "hyper.group": 4, "hyper.each": 4, "rounds": 2, "hyper.steps": 1, "hyper.optimiser": "sgd",
 }  # fmt: skip
 RUN = "testrun"
 

@@ -21,6 +21,7 @@ from tacit.lab.kits import make_kit
 from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate
 from tacit.letters import Answer, Ask, from_plain, to_plain
+from tacit.plans import Plan
 from tacit.privacy.budget import Budget
 from tacit.privacy.price import page_of, price
 from tacit.server.session import Session
@@ -51,7 +52,9 @@ def town(tmp_path) -> Town:
 # ---- the simulator's parameters ----
 
 
-@pytest.mark.parametrize("name", ["fcf", "seqmf", "dplcf", "fpl", "dp-privrec", "fedseqrec"])
+@pytest.mark.parametrize(
+    "name", ["fcf", "seqmf", "dplcf", "fpl", "dp-privrec", pytest.param("fedseqrec", marks=pytest.mark.slow)]
+)
 def test_a_deployment_ends_where_the_simulator_does(name, tmp_path):
     plan, world, people = plans()[name]
     town = Town(tmp_path, plan, world, people).enrol().play()
@@ -210,11 +213,14 @@ def test_a_server_that_is_killed_while_it_closes_closes_the_round_again(town, mo
 
 
 def test_stages_resume_at_their_border(tmp_path):
-    plan, world, people = plans()["fedseqrec"]
-    town = Town(tmp_path, plan, world, people).enrol()
+    """Counts first, then a table; the server is killed after every round."""
+    stages = (*choose("popularity").stages, *choose("fcf", {"rounds": 2, "hyper.dim": 2}).stages)
+    plan, world = Plan("both", stages), short_world(9)
+    town = Town(tmp_path, plan, world, (1, 4, 4)).enrol()
     for _ in range(town.kit.rounds):
         town.play(1)
         town.again()
+    assert [row["stage"] for row in town.session.folder.rows()] == [1, 2, 2]
     close(arrays(town.session.params), arrays(simulate(plan, world, seed=0, quiet=True).params))
 
 

@@ -52,7 +52,10 @@ def main() -> None:
     except TacitError as problem:
         _fail(str(problem), 2)
     except KeyboardInterrupt:
-        _fail("Interrupted. If the run has a folder, --resume with that folder goes on from there.", INTERRUPTED)
+        _fail(
+            "Interrupted. A run with a folder goes on by --resume, a server or a device by the same command.",
+            INTERRUPTED,
+        )
     except Exception as problem:
         # typer raises its own errors (a wrong option, say) with a sentence and an exit code
         code = getattr(problem, "exit_code", None)
