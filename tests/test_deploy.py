@@ -573,6 +573,7 @@ def test_a_log_is_read_as_the_catalog_numbers_it(tmp_path):
         ("item\n1\n", "has no column 'item_id'"),
         ("item_id\nitem 13\n", "has no item 'item 13'; did you mean 'item 3'"),
         ("item_id\n", "holds no events"),
+        ("item_id,datetime\nitem 1,2026-01-01\n,2026-01-02\n", "every event must name an item, got 1 that do not"),
         ("item_id,datetime\nitem 1,yesterday\n", "must hold seconds or dates, got 'yesterday'"),
     ],
 )
@@ -590,9 +591,10 @@ def test_a_log_that_is_no_table_is_refused(tmp_path):
         read_log(tmp_path / "log.txt", kit)
     with pytest.raises(DataError, match="does not exist"):
         read_log(tmp_path / "log.csv", kit)
-    (tmp_path / "words.csv").write_text("item_id\nsome words\n")
-    with pytest.raises(DataError, match="items are numbers from 0 to 11"):
-        read_log(tmp_path / "words.csv", kit)
+    for strange in ("some words", "12", "-1"):
+        (tmp_path / "strange.csv").write_text(f"item_id\n{strange}\n")
+        with pytest.raises(DataError, match="items are numbers from 0 to 11, got"):
+            read_log(tmp_path / "strange.csv", kit)
 
 
 def test_people_of_a_shard_do_not_change_within_a_run(town):

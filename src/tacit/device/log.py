@@ -80,9 +80,16 @@ def _seconds(column: pl.Series) -> pl.Series:
 
 
 def _items(column: pl.Series, kit: Kit, path: str | Path) -> np.ndarray:
+    if column.null_count():
+        raise DataError(
+            f"{path}: every event must name an item, got {column.null_count()} that do not; leave those out."
+        )
     if kit.names is None:
-        if not column.dtype.is_integer():
-            raise DataError(f"{path}: items are numbers from 0 to {kit.catalog.n_items - 1}, got {column[0]!r}.")
+        outside = (
+            column if not column.dtype.is_integer() else column.filter((column < 0) | (column >= kit.catalog.n_items))
+        )
+        if outside.len():
+            raise DataError(f"{path}: items are numbers from 0 to {kit.catalog.n_items - 1}, got {outside[0]!r}.")
         return column.cast(pl.Int32).to_numpy()
     known = {str(name): number for number, name in enumerate(kit.names)}
     words = column.cast(pl.String)
