@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-slow check bench docs clean
+.PHONY: help demo test test-slow test-deployed check bench docs clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -38,6 +38,9 @@ test: $(VENV)/dev ## run the tests
 
 test-slow: $(VENV)/dev ## run the tests that take minutes
 	@$(BIN)/python -m pytest -m slow
+
+test-deployed: $(VENV)/dev ## run the tests over real processes, and kill some of them
+	@$(BIN)/python -m pytest -m deployed
 
 check: $(VENV)/dev ## style, types, contracts, exported names
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -18,7 +18,7 @@ from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate
 from toys import close, same
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")]
+pytestmark = [pytest.mark.deployed, pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")]
 WHOLE = {"seqmf", "dplcf", "dp-privrec"}
 
 
