@@ -67,7 +67,9 @@ def test_fixed_and_poisson_draw_everybody_equally():
 def test_the_sampler_names_the_relation_it_is_analysed_under():
     assert build_sampler({"sampler": "poisson", "rate": 0.1}).exposure(5, 10).relation == "add_remove"
     assert build_sampler({"sampler": "fixed", "count": 2}).exposure(5, 10).relation == "replace_one"
-    assert set(SAMPLERS) == {"all", "pass", "fixed", "poisson", "one", "pooled"}
+    some = build_sampler({"sampler": "volunteers", "count": 2, "share": 0.5}).exposure(5, 100)
+    assert (some.relation, some.devices + some.others) == ("replace_one", 100)
+    assert set(SAMPLERS) == {"all", "pass", "fixed", "volunteers", "poisson", "one", "pooled", "helped"}
 
 
 # ---- rules ----

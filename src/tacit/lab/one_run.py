@@ -130,7 +130,7 @@ def _people(plan: Plan, users: int) -> Population:
 
 def _curve(cost: Price) -> str | None:
     """The relation of a claim that is about normal noise and nothing else."""
-    events = [stage.event for stage in cost.stages if stage.event is not None]
+    events = [stage.event for stage in cost.covered if stage.event is not None]
     return cost.whole.relation if all(isinstance(event, Gaussian) for event in events) else None
 
 
@@ -141,7 +141,8 @@ class _Play:
         longest = (max(1, int(people.lengths.max())),)  # one bucket: compiling takes the time here, not padding
         self.federation, self.swap = Federation(plan, people, seed=seed, grid=longest), swap
         stages = self.federation.price.stages
-        self.sending = [number for number, stage in enumerate(stages) if stage.mechanism is not None]
+        # Volunteers are not who the claim is about, and no canary is one.
+        self.sending = [n for n, stage in enumerate(stages) if stage.mechanism is not None and not stage.others]
         if (reason := nothing_to_audit(self.federation.price.whole)) is not None:
             raise PlanError(reason)
         self.canaries = min(self._room(number, canaries) for number in self.sending)
@@ -165,10 +166,15 @@ class _Play:
         total = np.zeros(self.canaries)
         for number in range(len(self.federation.plan.stages)):
             rounds = self.federation.begin(number)
-            if rounds is not None:
+            if rounds is None:
+                continue
+            if number in self.sending:
                 scores = self._stage(rounds)
-                rounds.end()
                 total += scores / max(scores.std(), 1e-30)
+            else:
+                for turn in range(rounds.stage.rounds):
+                    rounds.play(turn, turn + 1)
+            rounds.end()
         return total
 
     def _stage(self, rounds: Rounds) -> np.ndarray:
