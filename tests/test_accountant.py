@@ -499,6 +499,7 @@ counts = st.integers(1, 300)
 deltas = st.sampled_from([1e-8, 1e-6, 1e-4])
 
 
+@pytest.mark.slow
 @few
 @given(noise=noises, count=counts, cohort=st.integers(1, 60), delta=deltas)
 def test_more_noise_fewer_rounds_and_smaller_cohorts_never_cost_more(noise, count, cohort, delta):

@@ -79,7 +79,10 @@ def _toy(tmp_path_factory):
 
 
 METHODS = [*method_names(), "toy"]
-every = pytest.mark.parametrize("name", METHODS)
+LARGE = ("fedseqrec", "masks", "privrec")  # networks that take long to compile: in the second step
+every = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name for name in METHODS]
+)
 
 
 def test_the_rooms_inhabitants_are_found():
