@@ -5,12 +5,9 @@ tacit reproduce privrec --part table6 --data movies --out benchmarks/results/rep
 python benchmarks/audit_page.py
 """
 
-from pathlib import Path
 from typing import Any
 
-from seqmf_page import RESULTS, read, table
-
-PAGE = Path(__file__).parent.parent / "docs" / "audit.md"
+from pages import RESULTS, fill, read, span, table
 
 
 def claimed(claim: dict[str, Any]) -> str:
@@ -47,31 +44,18 @@ def membership() -> str:
 def interactions() -> str:
     found = read("audit")
     lines = [
-        [f"`{name}`", claimed(one["claim"]), _span(one["accuracy"]), f"{one['auc']:.3f}", f"{one['tpr']:.3f}"]
+        [f"`{name}`", claimed(one["claim"]), span(one["accuracy"]), f"{one['auc']:.3f}", f"{one['tpr']:.3f}"]
         for name, one in found["interactions"].items()
     ]
     chart = next(iter(found["interactions"].values()))
     lines.append(
-        ["popularity alone", "nothing is heard", _span(chart["popularity"]), f"{chart['popularity_auc']:.3f}", "–"]
+        ["popularity alone", "nothing is heard", span(chart["popularity"]), f"{chart['popularity_auc']:.3f}", "–"]
     )
     return f"{found['world']}.\n\n{table(['plan', 'claim', 'accuracy', 'AUC', 'TPR at 1 %'], lines)}"
-
-
-def _span(values: list[float]) -> str:
-    return f"{values[0]:.3f} ± {(values[2] - values[1]) / 2:.3f}"
 
 
 PARTS = {"one run": one_run, "membership": membership, "interactions": interactions}
 
 
-def main() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    for name, make in PARTS.items():
-        mark = f"<!-- {name} -->\n"
-        before, _, after = text.split(mark)
-        text = mark.join([before, make().rstrip("\n") + "\n", after])
-    PAGE.write_text(text, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    fill("audit.md", PARTS)

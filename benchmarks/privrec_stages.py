@@ -10,13 +10,12 @@ first one gave it. `open` has no noise in stage 1, `private` promises ε = 4 for
 """
 
 import argparse
-import json
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from harness import RESULTS, machine, write
+from pages import fill, read
 
 from tacit.lab.data.datasets import dataset
 from tacit.lab.outlook import HopelessWarning
@@ -84,12 +83,10 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def page() -> None:
-    """The tables of every result file, between their marks."""
-    path, mark = Path(__file__).parents[1] / "docs" / "privrec.md", "<!-- stages -->\n"
-    found = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(RESULTS.glob("privrec-stages-*.json"))]
-    before, _, after = path.read_text(encoding="utf-8").split(mark)
-    path.write_text(mark.join([before, "\n\n".join(map(table, found)) + "\n", after]), encoding="utf-8")
+def tables() -> str:
+    """Of every result file."""
+    names = sorted(file.stem for file in RESULTS.glob("privrec-stages-*.json"))
+    return "\n\n".join(table(read(name)) for name in names)
 
 
 def main() -> None:
@@ -101,7 +98,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     options = parser.parse_args()
     if options.page:
-        return page()
+        return fill("privrec.md", {"stages": tables})
     warnings.simplefilter("ignore", HopelessWarning)
     synthetic = options.data == "movies"
     people = movies(options.users, options.items, seed=0) if synthetic else dataset(options.data)

@@ -5,26 +5,9 @@ python benchmarks/seqmf_cold.py
 python benchmarks/seqmf_page.py
 """
 
-import json
 import re
-from pathlib import Path
 
-RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parent.parent / "docs" / "seqmf.md"
-CONTROL = "control: on-device only"
-
-
-def read(name: str) -> dict:
-    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
-
-
-def _span(values: list[float]) -> str:
-    return f"{values[0]:.3f} ± {(values[2] - values[1]) / 2:.3f}"
-
+from pages import fill, read, span, table
 
 # ---- people who are new ----
 
@@ -35,7 +18,7 @@ def depth() -> str:
     for world in dict.fromkeys(label.partition(":")[0] for label in found):
         columns = {label.partition(": ")[2]: rows for label, rows in found.items() if label.startswith(f"{world}:")}
         names = list(next(iter(columns.values())))
-        lines = [[name, *(_span(rows[name]["HR@5"]) for rows in columns.values())] for name in names]
+        lines = [[name, *(span(rows[name]["HR@5"]) for rows in columns.values())] for name in names]
         parts.append(f"**{world}** (synthetic)\n\n{table(['HR@5', *(_after(at) for at in columns)], lines)}\n")
     return "\n".join(parts)
 
@@ -61,7 +44,7 @@ def recipes() -> str:
     """Every recipe tried, in a first session."""
     ((where, found),) = read("seqmf-cold")["recipes"].items()
     ordered = sorted(found.items(), key=lambda pair: -pair[1]["HR@5"][0])
-    return f"{table([f'recipe ({where})', 'HR@5'], [[name, _span(one['HR@5'])] for name, one in ordered])}\n"
+    return f"{table([f'recipe ({where})', 'HR@5'], [[name, span(one['HR@5'])] for name, one in ordered])}\n"
 
 
 def italy() -> str:
@@ -69,7 +52,7 @@ def italy() -> str:
     found = read("seqmf-cold")["italy"]["types of places"]
     columns = {name: rows for name, rows in found.items() if isinstance(rows, dict)}
     names = list(next(iter(columns.values())))
-    lines = [[name, *(_span(rows[name]["HR@5"]) for rows in columns.values())] for name in names]
+    lines = [[name, *(span(rows[name]["HR@5"]) for rows in columns.values())] for name in names]
     heads = [name if name == "newest fifth" else f"new, after {_after(name)}" for name in columns]
     return f"{found['people']:,} people, {found['types']} types of places.\n\n{table(['HR@5', *heads], lines)}\n"
 
@@ -104,14 +87,5 @@ def figures() -> str:
 PARTS = {"depth": depth, "kept": kept, "recipes": recipes, "italy": italy, "tables": tables, "figures": figures}
 
 
-def main() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    for name, make in PARTS.items():
-        mark = f"<!-- {name} -->\n"
-        before, _, after = text.split(mark)
-        text = mark.join([before, make().rstrip("\n") + "\n", after])
-    PAGE.write_text(text, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    fill("seqmf.md", PARTS)
