@@ -6,6 +6,7 @@ The MovieLens-1M epoch needs ratings.dat in $TACIT_DATA/ml-1m (from grouplens.or
 """
 
 import argparse
+import json
 import os
 import warnings
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import scipy.sparse as sparse
-from harness import machine, race, rounds_of, write
+from harness import RESULTS, machine, race, rounds_of, write
 
 from tacit.lab.data import Population, from_events
 from tacit.lab.synthetic import histories
@@ -171,7 +172,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", choices=["W1", "SeqMF", "ML-1M"])
     only = parser.parse_args().only
-    results: dict = {"machine": machine()}
+    file = RESULTS / f"speed-{jax.default_backend()}.json"
+    before = json.loads(file.read_text()) if only and file.exists() else {}  # the others' results stay
+    results: dict = {**before, "machine": machine()}
     if only in (None, "W1"):
         results["W1"] = w1()
         show("W1: a round of 1000 devices", results["W1"])
@@ -185,7 +188,7 @@ def main() -> None:
             show("MovieLens-1M: one epoch", results["ML-1M"])
         else:
             print("\nMovieLens-1M: left out; put ratings.dat into $TACIT_DATA/ml-1m.")
-    write(f"speed-{jax.default_backend()}", results)
+    write(file.stem, results)
 
 
 if __name__ == "__main__":
