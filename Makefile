@@ -37,7 +37,7 @@ test: $(VENV)/dev ## run the tests
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-slow: $(VENV)/dev ## run the tests that take minutes
-	@$(BIN)/python -m pytest -m slow
+	@$(BIN)/python -m pytest -m slow -n 2 --dist loadfile
 
 test-deployed: $(VENV)/dev ## run the tests over real processes, and kill some of them
 	@$(BIN)/python -m pytest -m deployed
