@@ -489,6 +489,15 @@ def test_pooled_plans_are_not_deployed(tmp_path):
         make_kit(tmp_path / "kit", choose("bpr-mf"), short_world(3).catalog, 3)
 
 
+def test_volunteers_that_a_coin_of_the_lab_chose_are_not_asked_on_real_devices(tmp_path):
+    """They would send without noise, and nobody has asked them whether they agree."""
+    cohort = {"sampler": "volunteers", "count": 2, "share": 0.9}
+    plan = replace(COUNTING, stages=tuple(replace(stage, cohort=cohort) for stage in COUNTING.stages))
+    with pytest.raises(PlanError, match="cannot be deployed: stage 1 asks volunteers, and who they are is a coin"):
+        make_kit(tmp_path / "kit", plan, short_world(9).catalog, 9)
+    assert not (tmp_path / "kit" / "kit.json").exists()
+
+
 def test_a_key_is_never_copied_to_a_device(town):
     (town.folder / "kit" / "server.key").write_text("secret")
     store = Store(town.folder / "fresh").create()

@@ -25,6 +25,7 @@ from tacit.catalog import Catalog, Field
 from tacit.errors import PlanError
 from tacit.plans import Plan
 from tacit.privacy.price import Price, price
+from tacit.privacy.sampler import Pooled, Sampler, Volunteers, build_sampler
 from tacit.privacy.total import empty
 from tacit.record import write_arrays, write_json, write_text
 from tacit.wire import Schema, pack_tree, schema_of, unpack_tree
@@ -60,6 +61,11 @@ class Kit:
     began: float | None = None  # the moment times are counted from, in unix seconds; None: a node's first event
     server: str = ""  # the public key whose signature a device asks for, as hexadecimal; none: any server's word counts
     digest: str = ""
+
+    def __post_init__(self):
+        for number, stage in enumerate(self.plan.stages, 1):
+            if (reason := _for_the_lab(build_sampler(stage.cohort))) is not None:
+                raise PlanError(f"Plan {self.plan.name!r} cannot be deployed: stage {number} {reason}.")
 
     @cached_property
     def price(self) -> Price:
@@ -108,6 +114,15 @@ class Kit:
     def rounds(self) -> int:
         """Rounds of all stages."""
         return self.first_round(len(self.plan.stages))
+
+
+def _for_the_lab(sampler: Sampler) -> str | None:
+    """Why a sampler has no place on real devices."""
+    if isinstance(sampler, Pooled):
+        return "pools raw histories, which is for the lab alone"
+    if isinstance(sampler, Volunteers):
+        return "asks volunteers, and who they are is a coin of the lab; nobody here has agreed to it"
+    return None
 
 
 def write_kit(path: str | Path, kit: Kit) -> Kit:

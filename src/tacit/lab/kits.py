@@ -11,7 +11,6 @@ import numpy as np
 from tacit.catalog import Catalog
 from tacit.device.method import Method, build
 from tacit.device.round import KEYS
-from tacit.errors import PlanError
 from tacit.kit import Form, Kit, write_kit
 from tacit.lab.buckets import GRID, furnish, move_in
 from tacit.lab.data import Population
@@ -19,7 +18,6 @@ from tacit.lab.federation import shape_of_update, start_key, start_params
 from tacit.lab.shelf import complete
 from tacit.plans import Plan
 from tacit.privacy.price import price
-from tacit.privacy.sampler import Pooled, build_sampler
 from tacit.rows import dense_tree
 
 
@@ -47,11 +45,6 @@ def make_kit(
         seed: of the start parameters, which are public; from the operating system by default.
     """
     plan = complete(plan)
-    for number, stage in enumerate(plan.stages, 1):
-        if isinstance(build_sampler(stage.cohort), Pooled):
-            raise PlanError(
-                f"Plan {plan.name!r} cannot be deployed: stage {number} pools raw histories, which is for the lab alone."
-            )
     price(plan, people)  # a promise that cannot be kept for so many is refused here
     methods = [build(stage, catalog) for stage in plan.stages]
     params = start_params(start_key(secrets.randbits(31) if seed is None else seed), methods)
