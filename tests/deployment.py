@@ -54,7 +54,7 @@ def plans() -> dict[str, tuple[Plan, Population, tuple[int, ...]]]:
         "seqmf": (choose("seqmf"), world, people),
         "dplcf": (choose("dplcf"), world, people),
         "fpl": (choose("fpl", {"rounds": 2}), world, people),
-        "dp-privrec": (choose("dp-privrec", {"2.hyper.dim": 4}), movies(9, 50, seed=0), people),
+        "dp-privrec": (choose("dp-privrec", {"2.hyper.dim": 4, "2.hyper.most": 20}), movies(9, 50, seed=0), people),
         "fedseqrec": (choose("fedseqrec", tiny), held, (1,) * len(held)),
     }
 

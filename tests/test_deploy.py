@@ -30,7 +30,7 @@ from toys import close, same
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")
 ROOT = Path(__file__).resolve().parents[1]
-WHOLE = {"seqmf", "dplcf", "dp-privrec"}  # their sums are of whole numbers
+WHOLE = {"seqmf", "dplcf"}  # their sums are of whole numbers
 COUNTING = choose("popularity", {"privacy.mechanism": "laplace", "privacy.epsilon": 1.0, "privacy.messages": 1})
 
 

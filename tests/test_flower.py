@@ -19,7 +19,7 @@ from tacit.lab.simulate import simulate
 from toys import close, same
 
 pytestmark = [pytest.mark.deployed, pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")]
-WHOLE = {"seqmf", "dplcf", "dp-privrec"}
+WHOLE = {"seqmf", "dplcf"}
 
 
 @pytest.mark.parametrize("name", ["fcf", "seqmf", "dplcf", "fpl", "dp-privrec", "fedseqrec"])

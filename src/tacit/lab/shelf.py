@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import reduce
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,10 @@ _NAMES_A_PART = re.compile(r"(^|\.)(privacy\.mechanism|server\.rule|cohort\.samp
 
 
 def _promised(plan: Plan, epsilon: float) -> Plan:
-    """The plan with this ε per run; a plan of several stages says its own split."""
+    """The plan with this ε per run; a plan of several stages says how they share it."""
     sending = [number for number, stage in enumerate(plan.stages, 1) if stage.rounds]
+    if len(sending) > 1 and all("share" in plan.stages[number - 1].privacy for number in sending):
+        return reduce(lambda made, number: made.with_setting(f"{number}.privacy.epsilon", epsilon), sending, plan)
     if len(sending) != 1:
         raise PlanError(
             f"epsilon = {epsilon:g} needs one stage that sends, and {plan.name} has {len(sending)}; set each."

@@ -32,6 +32,9 @@ class Gaussian(Summed):
     multiplier an accountant sees is noise/2; where neighbours differ by one device's presence (Poisson cohorts), it is
     noise. Give `epsilon` for the run and the noise is found, or give `noise` and the ε is told.
 
+    Where several stages of a plan keep one promise together, each names the same `epsilon` and its `share` of it: the
+    noise is that of ε, divided by √share, so that shares which sum to 1 cost ε exactly. It takes rounds of everybody.
+
     Some algorithms add the noise to the parameters, after the server's step α. `after_step` says that α: the sum then
     gets noise/α, the step turns it into noise, and noise/α is what the accountant is told.
 
@@ -51,6 +54,7 @@ class Gaussian(Summed):
     noise: float | None = setting(None, at_least=0.0)
     after_step: float | None = setting(None, above=0.0)
     epsilon: float | None = epsilon_setting()
+    share: float | None = setting(None, above=0.0, at_most=1.0)
     delta: float | None = delta_setting()
     cohort: float | None = eqx.field(static=True, default=None)  # the planned size, once settled
     suggested: ClassVar[tuple[dict[str, Any], ...]] = (
@@ -67,6 +71,8 @@ class Gaussian(Summed):
             raise PlanError(
                 f"privacy.after_step = {self.after_step:g} is for noise at the server, got place = 'local'; leave it out."
             )
+        if self.share is not None and self.epsilon is None:
+            raise PlanError(f"privacy.share = {self.share:g} is a part of privacy.epsilon, and there is none; give it.")
 
     def settle(self, exposure: Exposure) -> "Gaussian":
         """Find δ and the noise, and check that the promise is kept."""
@@ -88,9 +94,20 @@ class Gaussian(Summed):
                 delta,
                 self.relation(exposure),
             )
-            settled = replace(settled, noise=found)
+            settled = replace(settled, noise=self._of_share(found, settled.spent(exposure)[0][0]))
         settled.check_promise(exposure)
         return settled
+
+    def _of_share(self, found: float, event: Event) -> float:
+        """The noise of a share of the promise: multipliers z/√s compose to z where Σ s = 1."""
+        if self.share is None:
+            return found
+        if not isinstance(event, GaussianEvent):
+            raise PlanError(
+                f"privacy.share = {self.share:g} takes rounds of everybody, got cohorts drawn by chance; set sampler = "
+                "'all', or give each stage an epsilon of its own."
+            )
+        return found / math.sqrt(self.share)
 
     def check_promise(self, exposure: Exposure) -> None:
         """Refuse an epsilon that the noise does not keep."""

@@ -99,9 +99,20 @@ def price(plan: Plan, devices: int) -> Price:
         raise PlanError(f"The number of devices must be at least 1, got {devices}.")
     stages = tuple(_price_stage(stage, devices, number) for number, stage in enumerate(plan.stages, 1))
     whole = _compose(tuple(stage for stage in stages if not stage.others))
+    _check_shares(plan, whole)
     if any(stage.others for stage in stages):
         whole = _told(whole, f"for everybody else, replaced by anybody else: {_volunteered(plan, stages)}")
     return Price(plan, devices, stages, whole, (*_of_volunteers(plan, stages), *_if_public(stages)))
+
+
+def _check_shares(plan: Plan, whole: Claim) -> None:
+    """Refuse a promise that several stages make together and do not keep."""
+    promised = [stage.privacy["epsilon"] for stage in plan.stages if "share" in stage.privacy]
+    if promised and whole.epsilon > min(promised) * (1 + 1e-6):
+        raise PlanError(
+            f"privacy.epsilon = {min(promised):g} is a promise that the stages of {plan.name} do not keep together: they "
+            f"cost {whole.epsilon:.4g}. Let their shares sum to 1, and every other stage send nothing."
+        )
 
 
 def page_of(stage: StagePrice, plan: str, run: str, number: int, now: float, size: int) -> Entry:

@@ -168,4 +168,5 @@ def build_rule(server: Mapping[str, Any], where: str = "server") -> Rule:
     return fill(RULES[name], settings, where)
 
 
-import tacit.server.similarity  # noqa: E402, F401 - it stands on the above, and adds itself to RULES
+import tacit.server.directions  # noqa: E402 - they stand on the above, and add themselves to RULES
+import tacit.server.similarity  # noqa: E402, F401
