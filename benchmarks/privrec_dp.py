@@ -41,7 +41,8 @@ from tacit.privacy.price import price
 
 WAY, METRICS = load_protocol("privrec"), ("Hits@10", "NDCG@10", "Hits@20")
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, math.inf)
-SMALL_EPSILONS = (math.inf, 8.0, 1.0)
+SMALL_EPSILONS, OTHERS = (math.inf, 8.0, 1.0), (8.0, math.inf)
+LEADING = ("popularity", "printed", "counts and tastes (dp-privrec)")  # at every ε; the others at two
 EVERYBODY = {"sampler": "all"}
 HOME = {
     "hidden": (),
@@ -105,7 +106,7 @@ def bias(noise: float) -> tuple[Stage, ...]:
 
 
 def tastes(noise: float) -> tuple[Stage, ...]:
-    """Counts, and one sum of what goes together among the 200 most frequent items: a fifth of the loss for the counts."""
+    """Counts, and one sum of what goes together among the 200 most frequent items."""
     first, second = choose("dp-privrec").stages
     privacy = [{"mechanism": "gaussian", "clip": one.privacy["clip"]} for one in (first, second)]
     shares = [noise / math.sqrt(one.privacy["share"]) for one in (first, second)]
@@ -164,25 +165,38 @@ class Log(NamedTuple):
         return replace(split, test=Cases(**{name: part[keep] for name, part in vars(split.test).items()}))
 
 
-def one_seed(log: Log, seed: int, epsilons: tuple[float, ...], recipes: list[str]) -> dict[Any, dict[str, np.ndarray]]:
+def one_seed(
+    log: Log, seed: int, epsilons: tuple[float, ...], recipes: list[str], keep: Path | None = None
+) -> dict[Any, dict[str, np.ndarray]]:
     """(ε, recipe) -> everybody's values."""
     split = log.split(seed)
     nothing = Plan("untrained", (Stage("privrec", {**HOME, "popular": 0.0, "epochs": 10}),))
-    made = {("", "untrained, adapted"): _values(nothing, split, seed)}
+    made = {("", "untrained, adapted"): _values(choose(nothing), split, seed, keep)}
     for epsilon in epsilons:
         for name in recipes:
+            if name not in LEADING and epsilon not in OTHERS:
+                continue
             began = time.perf_counter()
             plan = plan_for(name, epsilon, len(split.train))
-            made[f"{epsilon:g}", name] = _values(plan, split, seed)
+            made[f"{epsilon:g}", name] = _values(plan, split, seed, keep)
             mean = made[f"{epsilon:g}", name]["Hits@10"].mean()
             took = time.perf_counter() - began
             print(f"seed {seed}  ε = {epsilon:<4g} {name:<30} Hits@10 {mean:.4f}  {took:5.1f} s", flush=True)
     return made
 
 
-def _values(plan: Plan, split: Split, seed: int) -> dict[str, np.ndarray]:
+def _values(plan: Plan, split: Split, seed: int, keep: Path | None) -> dict[str, np.ndarray]:
+    """What was kept of the same plan, people and seed, or a run."""
+    path = None if keep is None else keep / f"{plan.digest}-{len(split.train)}-{seed}.npz"
+    if path is not None and path.is_file():
+        with np.load(path) as kept:
+            return dict(kept)
     answers = WAY.ask(simulate(plan, split.train, seed=seed, quiet=True), split, seed)
-    return {metric: answers.values[metric] for metric in METRICS}
+    values = {metric: answers.values[metric] for metric in METRICS}
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(path, **values)
+    return values
 
 
 def summary(found: list[dict]) -> dict[str, dict]:
@@ -249,8 +263,8 @@ def page() -> None:
 def _seed(task: tuple, seed: int) -> dict[Any, dict[str, np.ndarray]]:
     """One seed in a process of its own."""
     warnings.simplefilter("ignore", HopelessWarning)
-    data, users, asked, epsilons, recipes = task
-    return one_seed(log_of(data, users, asked), seed, epsilons, recipes)
+    data, users, asked, epsilons, recipes, keep = task
+    return one_seed(log_of(data, users, asked), seed, epsilons, recipes, keep)
 
 
 def main() -> None:
@@ -261,6 +275,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=None)
     parser.add_argument("--first", type=int, default=10, help="seed; not one that anything was tuned on")
     parser.add_argument("--jobs", type=int, default=1, help="seeds played at a time")
+    parser.add_argument("--keep", type=Path, help="folder of single runs; what is there is not run again")
     parser.add_argument("--recipes", nargs="*", default=list(RECIPES))
     parser.add_argument("--page", action="store_true")
     options = parser.parse_args()
@@ -270,7 +285,7 @@ def main() -> None:
     seeds = range(options.first, options.first + (options.seeds or (1 if small else 3)))
     recipes = list(dict.fromkeys(["popularity", *options.recipes]))
     asked, epsilons = (150, SMALL_EPSILONS) if small else (1200, EPSILONS)
-    task = (options.data, options.users, asked, epsilons, recipes)
+    task = (options.data, options.users, asked, epsilons, recipes, options.keep)
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
         found = list(pool.map(_seed, repeat(task), seeds))
     log = log_of(options.data, options.users, asked)

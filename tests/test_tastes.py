@@ -108,11 +108,11 @@ def test_shares_that_sum_to_one_cost_the_promise_and_no_more():
 
 def test_shares_above_one_are_refused():
     with pytest.raises(PlanError, match="do not keep together: they cost"):
-        price(choose("dp-privrec", {"1.privacy.share": 0.5}), 1000)
+        price(choose("dp-privrec", {"1.privacy.share": 0.9}), 1000)
 
 
 def test_a_share_of_no_promise_is_refused():
-    with pytest.raises(PlanError, match="is a part of privacy.epsilon, and there is none"):
+    with pytest.raises(PlanError, match="is a part of privacy\\.epsilon"):
         choose("fcf", {"privacy": {"mechanism": "gaussian", "noise": 1.0, "share": 0.5}})
 
 

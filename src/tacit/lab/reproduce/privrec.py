@@ -1,8 +1,7 @@
 """PrivRec, Wang et al. 2021: a meta-learned recommender with privacy for people, Tables 2 to 6, Figures 2 to 9."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -23,11 +22,13 @@ from tacit.lab.reproduce.privrec_study import (
     plan_of,
     study,
 )
+from tacit.lab.shelf import choose
+from tacit.plans import Plan
 from tacit.privacy.paper_tables import privrec_tables
 
 ABOUT = "Wang et al. 2021: a small network meta-learned in rounds, with noise for every person"
 PARTS = ("table2", "table3", "table4", "table5", "table6", *(f"figure{n}" for n in (2, 3, 4, 5, 6, 7, 8, 9)))
-DP = {"DP-PrivRec-One, as printed": "dp-privrec-paper", "counts, ours": "dp-privrec"}
+DP = {"DP-PrivRec-One, as printed": "dp-privrec-paper", "counts and tastes, ours": "dp-privrec"}
 INACTIVE = "Hits@20"
 
 
@@ -41,6 +42,7 @@ class _Paper:
 
     def __init__(self, options: Options):
         self.options, self.seed = options, options.seeds[0]
+        self.seeds = options.seeds if options.size == "paper" else options.seeds[:1]
 
     @cached_property
     def movies(self) -> Log:
@@ -52,7 +54,7 @@ class _Paper:
 
     @cached_property
     def on_movies(self) -> Study:
-        return study(self.movies, self.options.seeds, ROWS)
+        return study(self.movies, self.seeds, ROWS)
 
     def parts(self) -> Iterable[Table | Figure]:
         """In the paper's order."""
@@ -62,7 +64,7 @@ class _Paper:
         if wants("table2"):
             yield self.ranking("table2", "Table 2: MovieLens-1M", self.movies, self.on_movies, TABLE2)
         if wants("table3") and self.apps is not None:
-            found = study(self.apps, self.options.seeds, ROWS)
+            found = study(self.apps, self.seeds, ROWS)
             yield self.ranking("table3", "Table 3: Frappe", self.apps, found, TABLE3)
         if wants("figure3"):
             yield from self.settings()
@@ -76,7 +78,7 @@ class _Paper:
             if wants(f"figure{number}") and getattr(self, log) is not None:
                 yield self.budgets(number, getattr(self, log))
         for title, log, printed in (("MovieLens-1M", "movies", MOVIES), ("Frappe", "apps", APPS)):
-            if wants("table6") and getattr(self, log) is not None:
+            if self.options.parts and wants("table6") and getattr(self, log) is not None:
                 yield membership_table("table6", f"Table 6: membership, {title}", getattr(self, log), printed)
         if wants("figure8"):
             yield self.inactive()
@@ -96,7 +98,7 @@ class _Paper:
 
     def ranking(self, name: str, title: str, log: Log, found: Study, printed: dict) -> Table:
         """Tables 2 and 3."""
-        seeds = len(self.options.seeds)
+        seeds = len(self.seeds)
         table = Table(name, f"{title}, {seeds} seed{'s' * (seeds > 1)}", log.label, COLUMNS)
         for row in (*printed, *(row for row in ROWS if row not in printed)):
             paper = printed.get(row, (None,) * len(COLUMNS))
@@ -106,7 +108,7 @@ class _Paper:
         table.notes.append(order("R1", {row: found.mean(row, "Hits@10") for row in ORDER}, "Hits@10"))
         if "FedGNN" in found.values:
             table.notes.append(helped())
-        table.notes.append("R7, membership, is in Table 6.")
+        table.notes.append("R7, membership, is in Table 6, which trains seventy models: ask for it by name.")
         table.notes.append(_sizes(log))
         return table
 
@@ -142,12 +144,8 @@ class _Paper:
         """Figures 6 and 7: Hits@20 against ε."""
         figure = Figure(f"figure{number}", f"Figure {number}: Hits@20 against ε, one seed", log.label, "ε", "Hits@20")
         for row, name in DP.items():
-            plan = plan_of(name, log.size)
-            where = 1 + next(i for i, stage in enumerate(plan.stages) if stage.privacy["mechanism"] == "gaussian")
-            settings = [{f"{where}.privacy": _promised(plan.stages[where - 1].privacy, e)} for e in log.size.epsilons]
-            figure.series[row] = [
-                (e, answer(log, plan_of(name, log.size, one), self.seed)) for e, one in zip(log.size.epsilons, settings)
-            ]
+            plans = {e: _promised(plan_of(name, log.size), e) for e in log.size.epsilons}
+            figure.series[row] = [(e, answer(log, plan, self.seed)) for e, plan in plans.items()]
         without = answer(log, plan_of("PrivRec", log.size), self.seed)
         figure.series["PrivRec, no noise"] = [(e, without) for e in log.size.epsilons]
         figure.notes += [rises("R3", row, figure.series[row]) for row in DP]
@@ -156,7 +154,7 @@ class _Paper:
 
     def inactive(self) -> Figure:
         """Figure 8: people with few items."""
-        found = study(self.movies, self.options.seeds, ("PrivRec", "PrivRec-SGD"))
+        found = study(self.movies, self.seeds, ("PrivRec", "PrivRec-SGD"))
         few = found.inactive
         figure = Figure("figure8", "Figure 8: Hits@20 of people with few items", self.movies.label, "group", "Hits@20")
         means = {row: found.values[row][INACTIVE] for row in ("PrivRec", "PrivRec-SGD")}
@@ -202,9 +200,10 @@ def accounting(number: int) -> Table:
     return table
 
 
-def _promised(privacy: Mapping[str, Any], epsilon: float) -> dict[str, Any]:
-    """The same mechanism with a promise instead of its noise."""
-    return {**{name: value for name, value in privacy.items() if name != "noise"}, "epsilon": epsilon}
+def _promised(plan: Plan, epsilon: float) -> Plan:
+    """The plan with a promise, instead of its noise where it has that."""
+    kept = [{name: value for name, value in stage.privacy.items() if name != "noise"} for stage in plan.stages]
+    return choose(plan, {f"{number}.privacy": {**one, "epsilon": epsilon} for number, one in enumerate(kept, 1)})
 
 
 def _sizes(log: Log) -> str:

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from tacit.catalog import Catalog
 from tacit.device.method import build
 from tacit.lab.reproduce.privrec_orders import order
-from tacit.lab.reproduce.privrec_study import WAY, Log, Study, plan_of
+from tacit.lab.reproduce.privrec_study import Log, Study, plan_of
 from tacit.lab.reproduce.tables import said
 from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
 from tacit.lab.thirdparty.fedgnn import claims
 from tacit.plans import Plan
 from tacit.privacy.price import Price, price
@@ -21,7 +20,7 @@ NOISY = {
     "DP-PrivRec, as printed, stage 1 private": "dp-privrec-two-paper",
     "DP-PrivRec-One at ε = 8": "dp-privrec-one",
     "DP-PrivRec at ε = 8": "dp-privrec-two",
-    "counts at ε = 8": "dp-privrec",
+    "counts and tastes at ε = 8": "dp-privrec",
     "popularity, without noise": "popularity",
 }
 PRIVATE = "DP-PrivRec, as printed, stage 1 private"
@@ -42,7 +41,7 @@ def with_noise(log: Log, seed: int) -> tuple[Study, dict[str, str]]:
     for row in NOISY:
         plan = noisy_plan(row, log, len(split.train))
         found.digests[row] = plan.digest
-        found.values[row] = WAY.ask(simulate(plan, split.train, seed=seed, quiet=True), split, seed).values
+        found.values[row] = log.values(plan, seed)
         costs[row] = cost_of(price(plan, len(split.train)))
     return found, costs
 
@@ -66,7 +65,9 @@ def in_stages(means: Mapping[str, float]) -> list[str]:
         said("R3, within 10 %", share < 0.1, f"the printed noise costs {share:.0%} of PrivRec's Hits@10"),
         order("R3, stage 1 private too", {row: means[row] for row in ("PrivRec", private, one)}, "Hits@10"),
         order("R3, at ε = 8", {row: means[row] for row in ("PrivRec", many, few)}, "Hits@10"),
-        order("R3, with less to be noised", {row: means[row] for row in ("counts at ε = 8", one)}, "Hits@10"),
+        order(
+            "R3, with less to be noised", {row: means[row] for row in ("counts and tastes at ε = 8", one)}, "Hits@10"
+        ),
     ]
 
 
