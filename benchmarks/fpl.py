@@ -18,9 +18,9 @@ import jax
 import numpy as np
 from harness import RESULTS, machine, peak_memory, race, write
 
+from tacit.lab.crew import hands
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
-from tacit.lab.engine import hands
 from tacit.lab.federation import SCANNED, Federation
 from tacit.lab.shelf import choose
 from tacit.lab.synthetic import histories
