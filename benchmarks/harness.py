@@ -4,6 +4,8 @@ import itertools
 import json
 import platform
 import resource
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,20 +22,34 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def race(runners: dict[str, Callable[[], Any]], repeats: int) -> dict[str, dict[str, float]]:
-    """Median milliseconds, and how many times faster than the first runner (median of the turns' ratios)."""
+    """Median milliseconds, and how many times faster than the first runner (median of the turns' ratios).
+
+    Beside them the time of all processors, the least of all turns: on a machine that is shared it is the steadier number.
+    """
     for run in runners.values():
         jax.block_until_ready(run())
-    times = {name: [] for name in runners}
-    for _ in range(repeats):
+    times = {name: np.zeros((repeats, 2)) for name in runners}
+    for turn in range(repeats):
         for name, run in runners.items():
-            began = time.perf_counter()
+            began = time.perf_counter(), time.process_time()
             jax.block_until_ready(run())
-            times[name].append(time.perf_counter() - began)
-    base = np.array(next(iter(times.values())))
+            times[name][turn] = time.perf_counter() - began[0], time.process_time() - began[1]
+    base = next(iter(times.values()))
     return {
-        name: {"ms": 1e3 * float(np.median(t)), "times_faster": float(np.median(base / np.array(t)))}
+        name: {
+            "ms": 1e3 * float(np.median(t[:, 0])),
+            "times_faster": float(np.median(base[:, 0] / t[:, 0])),
+            "cpu_ms": 1e3 * float(t[:, 1].min()),
+            "times_less_cpu": float(base[:, 1].min() / t[:, 1].min()),
+        }
         for name, t in times.items()
     }
+
+
+def apart(script: str, *options: str) -> Any:
+    """What a script prints last, as JSON, run in a process of its own."""
+    made = subprocess.run([sys.executable, script, *options], check=True, stdout=subprocess.PIPE)
+    return json.loads(made.stdout.splitlines()[-1])
 
 
 def rounds_of(plan: Plan, population: Population, **options: Any) -> Callable[[], Any]:

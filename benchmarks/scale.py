@@ -1,12 +1,10 @@
 """From a thousand devices to a million: time per device, peak memory, compile time. Each size in a process of its own.
 
-python benchmarks/scale.py [--method fcf|seqmf] [--most 1000000] [--rounds 3]
+python benchmarks/scale.py [--method fcf|seqmf|fpl] [--most 1000000] [--rounds 3]
 """
 
 import argparse
 import json
-import subprocess
-import sys
 import time
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
@@ -17,13 +15,15 @@ def one(method: str, devices: int, rounds: int) -> dict:
     from harness import peak_memory, rounds_of
     from speed import fcf, seqmf
 
+    from tacit.lab.shelf import choose
     from tacit.lab.synthetic import histories
 
     began = time.perf_counter()
     population = histories(devices, 2000, 60)
     made = time.perf_counter() - began
     began = time.perf_counter()
-    turn = rounds_of({"fcf": fcf("own"), "seqmf": seqmf(64)}[method], population)
+    plans = {"fcf": fcf("own"), "seqmf": seqmf(64), "fpl": choose("fpl", {"rounds": 10**4})}
+    turn = rounds_of(plans[method], population)
     prepared = time.perf_counter() - began
     began = time.perf_counter()
     jax.block_until_ready(turn())
@@ -49,9 +49,28 @@ def one(method: str, devices: int, rounds: int) -> dict:
     }
 
 
+def rows(method: str, most: int, rounds: int) -> list[dict]:
+    """A row for each size, printed as it is made."""
+    from harness import apart
+
+    made = []
+    print(
+        f"{'devices':>11} {'prepare s':>10} {'compile s':>10} {'round s':>9} {'µs/device':>10} {'peak GiB':>9} {'GPU GiB':>8}"
+    )
+    for devices in (size for size in SIZES if size <= most):
+        row = apart(__file__, "--one", str(devices), "--rounds", str(rounds), "--method", method)
+        made.append(row)
+        print(
+            f"{row['devices']:>11,} {row['prepare_s']:>10.2f} {row['compile_s']:>10.2f} {row['round_s']:>9.3f} "
+            f"{row['us_per_device']:>10.2f} {row['peak_GiB']:>9.2f} {row['gpu_peak_GiB']:>8.2f}",
+            flush=True,
+        )
+    return made
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--method", choices=["fcf", "seqmf"], default="fcf")
+    parser.add_argument("--method", choices=["fcf", "seqmf", "fpl"], default="fcf")
     parser.add_argument("--most", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
@@ -59,25 +78,12 @@ def main() -> None:
     if options.one:
         print(json.dumps(one(options.method, options.one, options.rounds)))
         return
-    rows = []
-    print(
-        f"{'devices':>11} {'prepare s':>10} {'compile s':>10} {'round s':>9} {'µs/device':>10} {'peak GiB':>9} {'GPU GiB':>8}"
-    )
-    for devices in (size for size in SIZES if size <= options.most):
-        command = [sys.executable, __file__, "--one", str(devices), "--rounds", str(options.rounds)]
-        command += ["--method", options.method]
-        row = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.splitlines()[-1])
-        rows.append(row)
-        print(
-            f"{row['devices']:>11,} {row['prepare_s']:>10.2f} {row['compile_s']:>10.2f} {row['round_s']:>9.3f} "
-            f"{row['us_per_device']:>10.2f} {row['peak_GiB']:>9.2f} {row['gpu_peak_GiB']:>8.2f}",
-            flush=True,
-        )
+    made = rows(options.method, options.most, options.rounds)
     import jax
     from harness import machine, write
 
     which = "" if options.method == "fcf" else f"-{options.method}"
-    write(f"scale{which}-{jax.default_backend()}", {"machine": machine(), "rows": rows})
+    write(f"scale{which}-{jax.default_backend()}", {"machine": machine(), "rows": made})
 
 
 if __name__ == "__main__":

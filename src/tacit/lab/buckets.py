@@ -15,6 +15,7 @@ from tacit.lab.data import Population
 
 GRID = tuple(sorted({8 * math.ceil(1.25**step) for step in range(36)}))  # 8, 16, 24 … each at most a quarter longer
 COMPILE_SECONDS, EVENT_SECONDS = 1.0, 6e-8  # about what one more program costs, and one padded event each round
+BUCKET_SECONDS = 1e-4  # and one more bucket each round, however few are in it
 _BATCH = 4096  # devices prepared at a time: bounds the memory of padded raw histories
 
 
@@ -47,12 +48,14 @@ def group(lengths: np.ndarray, grid: Sequence[int] = GRID, worth: float = 0.0) -
     return [(edges[b], np.flatnonzero(place == b)) for b in np.unique(place)]
 
 
-def worth(turns: float) -> float:
-    """How many padded events cost as much, over so many turns of every device, as compiling one more program.
+def worth(turns: float, read: float = 1.0) -> float:
+    """How many padded events cost as much, over so many turns of every device, as one more program.
 
-    Ten turns at least: a run is also prepared, adapted and asked.
+    Ten turns at least: a run is also prepared, adapted and asked. `read` is the part of an event's cost that is paid for
+    padding.
     """
-    return COMPILE_SECONDS / (EVENT_SECONDS * max(turns, 10.0))
+    turns = max(turns, 10.0 / read)
+    return (COMPILE_SECONDS + turns * BUCKET_SECONDS) / (EVENT_SECONDS * read * turns)
 
 
 def share_out(groups: list[tuple[int, np.ndarray]], hands: int) -> list[tuple[int, np.ndarray]]:

@@ -1,14 +1,12 @@
 """The engine: many devices' steps as one program.
 
 `fold` runs the awake devices of some buckets in chunks and folds their reports into a total; `close` is the server's.
-A round of many devices is one program a core; rounds of a few devices are scanned inside one program. Both call the
-same two functions, and both call `device.round.step`, written for one device.
+`scan_rounds` plays many rounds in one program, where a round is so small that asking for it would take longer; `lab/crew`
+plays one round on all cores. Both call the same two functions, and both call `device.round.step`, written for one device.
 """
 
 import math
-import os
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -119,12 +117,20 @@ def _rows_written(job: Job, reports: Report) -> jax.Array:
     """How many rows of a table these reports show, where the plan lets positions be seen; of several, the most."""
     if job.mechanism.wire != "rows":
         return jnp.zeros((), jnp.int32)
-    counts = [jnp.zeros(reports.sent.shape, jnp.int32)]
-    for leaf in jax.tree.leaves(reports.payload, is_leaf=is_rows):
-        value = leaf.value if is_rows(leaf) else leaf
-        used = (value != 0).any(axis=tuple(range(2, value.ndim))) if value.ndim > 2 else value != 0
-        counts.append(used.sum(axis=1, dtype=jnp.int32))
-    return jnp.where(reports.sent, jnp.stack(counts).max(axis=0), 0).sum(dtype=jnp.int32)
+    leaves = [leaf.value if is_rows(leaf) else leaf for leaf in jax.tree.leaves(reports.payload, is_leaf=is_rows)]
+    counts = [_used(value).sum(axis=1, dtype=jnp.int32) for value in leaves]
+    most = reduce(jnp.maximum, counts, jnp.zeros(reports.sent.shape, jnp.int32))
+    return most @ reports.sent.astype(jnp.int32)
+
+
+def _used(value: jax.Array) -> jax.Array:
+    """Which rows [c, n] of some tables [c, n, ...] are not all zero."""
+    inner = tuple(range(2, value.ndim))
+    if not inner or not jnp.issubdtype(value.dtype, jnp.floating):
+        return (value != 0).any(axis=inner) if inner else value != 0
+    # "Or" of whole words keeps a processor's lanes busy, "or" of truths does not; shifted, −0 is 0.
+    words = jax.lax.bitcast_convert_type(value, jnp.dtype(f"uint{8 * value.dtype.itemsize}")) << 1
+    return jax.lax.reduce_or(words, axes=inner) != 0
 
 
 def close(job: Job, key: jax.Array, round: jax.Array, params: dict, rule: Any, totals: list) -> tuple[dict, Any, Any]:
@@ -140,85 +146,34 @@ def noise_key(job: Job, key: jax.Array, round: jax.Array) -> jax.Array:
     return jax.random.fold_in(jax.random.fold_in(key, job.stage), round)
 
 
-_fold = jax.jit(fold, donate_argnames=("homes",))
-_close = jax.jit(close)
+def _by_rows(job: Job, key: jax.Array, round: jax.Array, state: State, owns: list, awake: list[Awake]) -> tuple:
+    del key
+    homes, reports = listen(job, server.open_round(round, state.params), state.homes, owns, awake)
+    params, rule, n = server.close_rows(job.rule, job.trains, state.params, reports, state.rule)
+    return State(params, rule, homes), Tally(n, jnp.stack([_rows_written(job, one) for one in reports]).sum())
 
 
-class Crew(NamedTuple):
-    """Who works on which buckets: a team is one program, and teams work side by side."""
+def _by_table(job: Job, key: jax.Array, round: jax.Array, state: State, owns: list, awake: list[Awake]) -> tuple:
+    homes, total, rows = fold(job, server.open_round(round, state.params), state.homes, owns, awake)
+    params, rule, n = close(job, key, round, state.params, state.rule, [total])
+    return State(params, rule, homes), Tally(n, rows)
 
-    teams: list[list[int]]
-    pool: ThreadPoolExecutor | None
 
-
-def one_round(
-    job: Job, key: jax.Array, round: int, state: State, owns: list, awake: list[Awake], crew: Crew
+def _scan(
+    job: Job, key: jax.Array, first: jax.Array, count: jax.Array, most: int, awake: list, state: State, owns: list
 ) -> tuple[State, Tally]:
-    """A round of many devices: every team folds its buckets from an empty total, then the server closes."""
-    broadcast = server.open_round(round, state.params)
+    """Some rounds from `first` on, at most so many, in one program; an Awake is one for each round, or one for all."""
 
-    def work(team: list[int]) -> tuple:
-        mine = ([part[b] for b in team] for part in (state.homes, owns, awake))
-        made = _fold(job, broadcast, *mine)
-        return jax.block_until_ready(made) if crew.pool else made
+    def turn(i: jax.Array, carry: tuple[State, Tally]) -> tuple[State, Tally]:
+        now = [who if who.chunks.ndim == 0 else jax.tree.map(lambda leaf: leaf[i], who) for who in awake]
+        state, tally = (_by_rows if job.by_rows else _by_table)(job, key, first + i, carry[0], owns, now)
+        return state, jax.tree.map(lambda all, one: all.at[i].set(one), carry[1], tally)
 
-    made = list((crew.pool.map if crew.pool else map)(work, crew.teams))
-    homes = dict(zip((b for team in crew.teams for b in team), (home for part in made for home in part[0])))
-    params, rule, n = _close(job, key, broadcast.round, state.params, state.rule, [part[1] for part in made])
-    return State(params, rule, [homes[b] for b in range(len(owns))]), Tally(
-        n, jnp.stack([part[2] for part in made]).sum()
-    )
+    nothing = jnp.zeros(most, jnp.int32)
+    return jax.lax.fori_loop(0, count, turn, (state, Tally(nothing, nothing)))
 
 
-def hands() -> int:
-    """How many teams can work at a time: the cores of a CPU; one program has a GPU to itself."""
-    if jax.default_backend() != "cpu":
-        return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def hire(job: Job, params: dict, buckets: list[Bucket]) -> Crew:
-    """As many teams as there are hands, each with as much to do.
-
-    A program on the CPU keeps one core busy, so teams get a thread each. Batched LAPACK calls from two threads were
-    seen to hang: a method that lowers to any is given to a single team.
-    """
-    alone = Crew([list(range(len(buckets)))], None)
-    if hands() < 2 or len(buckets) < 2 or _calls_lapack(job, params, buckets[0]):
-        return alone
-    teams: list[list[int]] = [[] for _ in range(min(hands(), len(buckets)))]
-    load = [0] * len(teams)
-    for b in sorted(range(len(buckets)), key=lambda b: -buckets[b].length * buckets[b].ids.size):
-        least = load.index(min(load))
-        teams[least].append(b)
-        load[least] += buckets[b].length * buckets[b].ids.size
-    return Crew(teams, ThreadPoolExecutor(len(teams), "tacit"))
-
-
-def _calls_lapack(job: Job, params: dict, bucket: Bucket) -> bool:
-    first = jax.tree.map(lambda leaf: leaf[:1], (bucket.home, bucket.own))
-    program = _fold.lower(job, server.open_round(0, params), [first[0]], [first[1]], [wake(np.zeros(1, int), 1)])
-    return "lapack" in program.as_text()
-
-
-def _scan(job: Job, key: jax.Array, rounds: jax.Array, live: jax.Array, awake: list, state: State, owns: list) -> Any:
-    def by_rows(state: State, turn: Any) -> tuple[State, Tally]:
-        round, _, awake = turn  # a round that is not live wakes nobody, and so moves nothing
-        homes, reports = listen(job, server.open_round(round, state.params), state.homes, owns, awake)
-        params, rule, n = server.close_rows(job.rule, job.trains, state.params, reports, state.rule)
-        return State(params, rule, homes), Tally(n, jnp.stack([_rows_written(job, one) for one in reports]).sum())
-
-    def by_table(state: State, turn: Any) -> tuple[State, Tally]:
-        round, alive, awake = turn
-        homes, total, rows = fold(job, server.open_round(round, state.params), state.homes, owns, awake)
-        params, rule, n = close(job, key, round, state.params, state.rule, [total])
-        params, rule = jax.tree.map(lambda new, old: jnp.where(alive, new, old), (params, rule), state[:2])
-        return State(params, rule, homes), Tally(n, rows)
-
-    return jax.lax.scan(by_rows if job.by_rows else by_table, state, (rounds, live, awake))
-
-
-scan_rounds = jax.jit(_scan, donate_argnames=("state",))
+scan_rounds = jax.jit(_scan, static_argnames=("most",), donate_argnames=("state",))
 
 
 def seats(buckets: list[Bucket], devices: int) -> tuple[np.ndarray, np.ndarray]:
@@ -237,18 +192,22 @@ def wake(places: np.ndarray, chunk: int, room: int = 1) -> Awake:
     return Awake(slots.reshape(-1, chunk), np.int32(used))
 
 
-def _kind() -> str:
+def kind() -> str:
+    """What JAX computes on, as the limits know it."""
     return "cpu" if jax.default_backend() == "cpu" else "gpu"
 
 
 def chunk_events() -> int:
     """How many padded events to work on at a time on this machine."""
-    return CHUNK_EVENTS[_kind()]
+    return CHUNK_EVENTS[kind()]
 
 
-def chunk_size(expected: float, length: int, update_bytes: int, most: int = CHUNK, exact: bool = False) -> int:
-    """How many devices to step at a time: about as many as will be awake, or exactly so many, within the limits."""
-    room = max(1, min(most, chunk_events() // length, CHUNK_BYTES[_kind()] // max(1, update_bytes)))
+def chunk_size(expected: float, events: int, update_bytes: int, most: int = CHUNK, exact: bool = False) -> int:
+    """How many devices to step at a time: about as many as will be awake, or exactly so many, within the limits.
+
+    `events` is how many of a device are read or copied.
+    """
+    room = max(1, min(most, chunk_events() // max(1, events), CHUNK_BYTES[kind()] // max(1, update_bytes)))
     expected = max(1, math.ceil(expected))
     if expected <= room:
         return expected if exact else min(room, power(expected))

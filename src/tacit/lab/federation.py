@@ -20,6 +20,7 @@ from tacit.device.round import KEYS, Home
 from tacit.errors import PlanError
 from tacit.lab import central, thirdparty
 from tacit.lab.buckets import GRID, Bucket, furnish, homes_of, move_homes, move_in, power, worth
+from tacit.lab.crew import hands, hire, one_round
 from tacit.lab.data import Population
 from tacit.lab.debug import debug_round
 from tacit.lab.engine import (
@@ -29,9 +30,7 @@ from tacit.lab.engine import (
     State,
     Tally,
     chunk_size,
-    hands,
-    hire,
-    one_round,
+    kind,
     scan_rounds,
     seats,
     shapes,
@@ -42,14 +41,16 @@ from tacit.lab.shelf import complete
 from tacit.plans import Plan, Stage
 from tacit.privacy.budget import Budget, Entry
 from tacit.privacy.price import page_of, price
-from tacit.privacy.sampler import Helped, Pooled, build_sampler
+from tacit.privacy.sampler import All, Helped, Pooled, build_sampler
 from tacit.rows import dense_tree
 from tacit.server.round import by_rows, trained
 from tacit.server.rule import build_rule
 from tacit.wire import schema_of
 
 TINY = 64  # cohorts up to this size are scanned, many rounds in one program
+LIGHT = 1 << 15  # so are rounds of everybody that read up to so many events: sharing them out would take longer
 SCANNED = 256  # rounds in one scanned program
+SCANNED_EVENTS = {"cpu": 1 << 23, "gpu": 1 << 28}  # and events in one: about half a second, for the bar and for Ctrl-C
 COPIED = 0.02  # what a padded event costs that is copied and not read, against one that is
 _INIT, _HOMES, _NOISE = 0, 1, 2  # what a key of the run is for: no two purposes share one
 
@@ -115,13 +116,14 @@ class Federation:
     def _layout(self) -> tuple[int, float]:
         """How many hands buckets are cut for, and what one bucket less is worth.
 
-        Rounds of a few devices are played by one hand, and gather those few alone: padding costs such a round nothing.
+        Scanned rounds are played by one hand. Rounds of a few devices gather those alone: padding costs them nothing.
         """
-        devices = len(self.population)
-        if all(_tiny(stage, devices) for stage in self.plan.stages):
+        plan, people = self.plan, self.population
+        if all(_tiny(stage, len(people)) for stage in plan.stages):
             return 1, worth(0.0)
+        scanned = all(_block(*one, people) > 1 for one in zip(plan.stages, self.methods))
         read = all(method.reads is None for method in self.methods)
-        return hands(), worth(_turns(self.plan, devices) * (1.0 if read else COPIED))
+        return 1 if scanned else hands(), worth(_turns(plan, len(people)), 1.0 if read else COPIED)
 
     def begin(self, number: int) -> "Rounds | None":
         """Everybody enters a stage; its rounds, or None where it has none."""
@@ -205,26 +207,24 @@ class Rounds:
         federation.sizes[job.stage] = math.ceil(self.schema.bytes())
         self.bytes_down = schema_of(federation.params, 0).bytes()
         share = self.sampler.size(devices) / devices
-        self._chunks = [
-            chunk_size(
-                share * b.ids.size,
-                min(b.length, job.method.reads or b.length),
-                _update_bytes(job, federation.params, b),
-                federation.chunk,
-                exact=share == 1,
-            )
-            for b in buckets
-        ]
+        self._chunks = [self._chunk(bucket, share) for bucket in buckets]
         # Room for the chunks a bucket will need in all but very unlucky rounds: a shape that grows is compiled again.
         self._room = [_room(share * b.ids.size, b.ids.size, chunk) for b, chunk in zip(buckets, self._chunks)]
         fast = federation.executor == "fast"
-        self._scanned = fast and _tiny(stage, devices)
-        self._crew = hire(job, federation.params, buckets) if fast and not self._scanned else None
+        self._block = _block(stage, job.method, federation.population) if fast else 1
+        self._crew = hire(job, federation.params, buckets) if fast and self._block == 1 else None
+
+    def _chunk(self, bucket: Bucket, share: float) -> int:
+        """How many devices of a bucket are stepped at a time; where all are, nobody is copied, and reading is what counts."""
+        job, federation, reads = self.job, self.federation, self.job.method.reads
+        events = bucket.length if reads is None else min(bucket.length, reads) if share < 1 else 1
+        size = _update_bytes(job, federation.params, bucket)
+        return chunk_size(share * bucket.ids.size, events, size, federation.chunk, exact=share == 1)
 
     @property
     def block(self) -> int:
         """How many rounds are played at a time."""
-        return SCANNED if self._scanned else 1
+        return self._block
 
     def play(self, first: int, last: int) -> tuple[list[int], Tally]:
         """Play rounds first .. last − 1 (at most a block): how many devices each asked, and what came of it."""
@@ -235,8 +235,9 @@ class Rounds:
         owns, noise = [bucket.own for bucket in federation.buckets], federation.noise
         if federation.executor == "debug":
             made = debug_round(job, noise, first, federation.state, federation.buckets, ids[0], federation.population)
-        elif self._scanned:
-            made = scan_rounds(job, noise, *self._schedule(first, ids), federation.state, owns)
+        elif self._block > 1:
+            awake = self._schedule(ids)
+            made = scan_rounds(job, noise, first, len(ids), self._block, awake, federation.state, owns)
         else:
             assert self._crew is not None
             made = one_round(job, noise, first, federation.state, owns, self._wake(ids[0]), self._crew)
@@ -271,24 +272,25 @@ class Rounds:
             awake.append(wake(places, chunk, self._room[b]))
         return awake
 
-    def _schedule(self, first: int, ids: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, list[Awake]]:
-        """A block of rounds as arrays, always SCANNED long: a shorter block ends in rounds that are not live."""
-        live = np.arange(SCANNED) < len(ids)
+    def _schedule(self, ids: list[np.ndarray]) -> list[Awake]:
+        """Whom each round of a block wakes; where that is everybody, once for all rounds."""
+        if isinstance(self.sampler, All):
+            return self._wake(ids[0])
         turn, who = np.repeat(np.arange(len(ids)), [one.size for one in ids]), np.concatenate(ids)
         awake = []
         for b in range(len(self._chunks)):
             mine = self._bucket_of[who] == b
             awake.append(self._turns_of(b, turn[mine], self._place_of[who[mine]]))
-        return np.arange(first, first + SCANNED, dtype=np.int32), live, awake
+        return awake
 
     def _turns_of(self, b: int, turn: np.ndarray, places: np.ndarray) -> Awake:
         """Whom of a bucket each round of a block wakes; `turn` says the round, in order."""
-        chunk, counts = self._chunks[b], np.bincount(turn, minlength=SCANNED)
+        chunk, counts = self._chunks[b], np.bincount(turn, minlength=self._block)
         used = -(-counts // chunk)
         self._room[b] = max(self._room[b], power(int(used.max())))
-        slots = np.full((SCANNED, self._room[b] * chunk), -1, np.int32)
+        slots = np.full((self._block, self._room[b] * chunk), -1, np.int32)
         slots[turn, np.arange(turn.size) - (np.cumsum(counts) - counts)[turn]] = places
-        return Awake(slots.reshape(SCANNED, -1, chunk), used.astype(np.int32))
+        return Awake(slots.reshape(self._block, -1, chunk), used.astype(np.int32))
 
 
 def _grown(new: jax.Array, old: Any) -> jax.Array:
@@ -308,6 +310,18 @@ def _kept(new: np.ndarray, old: np.ndarray, place: np.ndarray) -> np.ndarray:
 def _tiny(stage: Stage, devices: int) -> bool:
     """Whether the rounds of a stage are so small that many are scanned in one program."""
     return stage.rounds > 1 and build_sampler(stage.cohort).size(devices) <= TINY
+
+
+def _block(stage: Stage, method: Method, people: Population) -> int:
+    """How many rounds of a stage are played in one program."""
+    if _tiny(stage, len(people)):
+        return SCANNED
+    if stage.rounds < 2 or not isinstance(build_sampler(stage.cohort), All):
+        return 1
+    events = int(np.minimum(people.lengths, method.reads or people.lengths).sum())
+    if events > LIGHT and hands() > 1:
+        return 1
+    return max(1, min(SCANNED, SCANNED_EVENTS[kind()] // max(1, events)))
 
 
 def _room(expected: float, devices: int, chunk: int) -> int:

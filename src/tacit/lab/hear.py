@@ -14,7 +14,8 @@ import numpy as np
 from tacit.device.round import Home, step
 from tacit.errors import PlanError
 from tacit.lab.buckets import Bucket, move_in
-from tacit.lab.engine import Job, hands
+from tacit.lab.crew import hands
+from tacit.lab.engine import Job
 from tacit.lab.federation import Federation
 from tacit.privacy.pairs import Pairs
 from tacit.server.round import open_round

@@ -5,6 +5,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+BRANCHES = 16  # of a tree of gaps: as many numbers as one line of a cache holds
+
 
 class Penalties(NamedTuple):
     """λ of the person's vector, of the item had, of the rival, and of their biases."""
@@ -35,7 +37,7 @@ def slopes(
     >>> float(made.had[0]), float(made.rival[0]), float(made.bias_had)
     (0.5, -0.5, 0.5)
     """
-    g = jax.nn.sigmoid(b_j - b_i + (p * (q_j - q_i)).sum())
+    g = jax.nn.sigmoid(b_j - b_i + _sum(p * (q_j - q_i)))
     return Slopes(
         g,
         g * (q_i - q_j) - penalties.person * p,
@@ -46,35 +48,69 @@ def slopes(
     )
 
 
-def not_had(k: jax.Array, had: jax.Array, size: jax.Array) -> jax.Array:
+def _sum(v: jax.Array) -> jax.Array:
+    """The sum of a short vector, by halves: for many devices the compiler makes one loop of it, of a sum three."""
+    while v.shape[0] > 1:
+        v = jnp.concatenate([v, jnp.zeros_like(v[:1])]) if v.shape[0] % 2 else v
+        v = v[: v.shape[0] // 2] + v[v.shape[0] // 2 :]
+    return v[0]
+
+
+class Had(NamedTuple):
+    """The items a person has, kept by the gaps between them, so that what is not had is quickly counted.
+
+    The m-th item had is gaps[m] + m: that many items stand before it, m had and gaps[m] not had. Above the gaps stand
+    every 16th of them, every 256th, and so on: a tree whose every look is at neighbours in memory.
+    """
+
+    levels: tuple[jax.Array, ...]  # int32[L / 16^l], the gaps first; never falling, padded with the number of items
+    size: jax.Array  # int32[], how many items are had
+
+    @property
+    def gaps(self) -> jax.Array:
+        """How many items not had stand before each one had, int32[L]."""
+        return self.levels[0]
+
+
+def had_of(items: jax.Array, size: jax.Array, n_items: int) -> Had:
+    """What is had, from items that strictly increase in their first `size` places.
+
+    >>> had_of(jnp.array([1, 3, 4, 9]), jnp.array(3), 9).gaps.tolist()
+    [1, 2, 2, 9]
+    """
+    place = jnp.arange(items.shape[0], dtype=jnp.int32)
+    levels = [jnp.where(place < size, items - place, n_items).astype(jnp.int32)]
+    while levels[-1].shape[0] > BRANCHES:
+        levels.append(levels[-1][::BRANCHES])
+    return Had(tuple(levels), size)
+
+
+def not_had(k: jax.Array, had: Had) -> jax.Array:
     """The k-th item that is not had, from 0: k plus the number of items had before it.
 
-    >>> [int(not_had(k, jnp.array([1, 3, 4, 9]), 3)) for k in range(4)]
+    >>> had = had_of(jnp.array([1, 3, 4, 9]), jnp.array(3), 9)
+    >>> [int(not_had(k, had)) for k in range(4)]
     [0, 2, 5, 6]
     """
-    # had[m] − m items not had stand before had[m]. Halving would look at fewer, but compiles to far more code.
-    place = jnp.arange(had.shape[0])
-    return k + ((place < size) & (had - place <= k)).sum(dtype=jnp.int32)
+    before = jnp.ones((), jnp.int32)
+    for gaps in reversed(had.levels):  # the last entry not above k has under it where to look on the level below
+        width = min(BRANCHES, gaps.shape[0])
+        start = jnp.minimum(BRANCHES * jnp.maximum(before - 1, 0), gaps.shape[0] - width)
+        before = start + (jax.lax.dynamic_slice_in_dim(gaps, start, width) <= k).sum(dtype=jnp.int32)
+    return k + before
 
 
-def draw_pair(key: jax.Array, had: jax.Array, size: jax.Array, n_items: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+def draw_pair(key: jax.Array, had: Had, n_items: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     """An item had and one not had, each uniformly; and a third number for a coin, uniform in [0, 1).
 
     Nothing is drawn twice: the rival is the k-th item not had. Remainders of 32 random bits are uniform to one part in
-    2³² / n.
-
-    Args:
-        key: the randomness.
-        had: int32[L], strictly increasing in its first `size` places.
-        size: int32[], at least 1 and less than `n_items` for the answer to mean anything.
-        n_items: how many items there are.
+    2³² / n. Who has nothing, or everything, has no pair, and the answer means nothing.
     """
     bits = jax.random.bits(key, (3,))
-    i = had[_remainder(bits[0], size)]
-    k = _remainder(bits[1], n_items - size)
-    j = not_had(k, had, size)
+    m = _remainder(bits[0], had.size)
+    k = _remainder(bits[1], n_items - had.size)
     coin = (bits[2] >> 8).astype(jnp.float32) * 2.0**-24
-    return i, j, coin
+    return had.gaps[m] + m, not_had(k, had), coin
 
 
 def _remainder(bits: jax.Array, size: jax.Array) -> jax.Array:

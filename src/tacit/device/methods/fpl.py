@@ -9,21 +9,20 @@ from tacit.catalog import Catalog
 from tacit.device.history import History
 from tacit.device.method import Method, masked
 from tacit.errors import PlanError, unknown
-from tacit.nets.pairwise import Penalties, Slopes, draw_pair, slopes
+from tacit.nets.pairwise import Had, Penalties, Slopes, draw_pair, had_of, slopes
 from tacit.rows import Rows, coalesce, distinct
 from tacit.settings import setting
 
 
-class Had(NamedTuple):
+class Own(NamedTuple):
     """What a person has, and how much of it they let be seen."""
 
-    items: jax.Array  # int32[L], increasing, padded with the number of items
-    size: jax.Array  # int32[], how many
+    had: Had
     pi: jax.Array  # float32[], the person's own π
 
 
 class Triple(NamedTuple):
-    """What one triple wants to change: the item had first, then the rival; padding where it stays at home."""
+    """What is sent of one triple: a row of the item had and one of its rival, in order; padding where it stays at home."""
 
     rows: jax.Array  # int32[2]
     items: jax.Array  # float32[2, d]
@@ -61,7 +60,7 @@ class PairwiseLearning(Method):
     order: Literal["together", "person_first"] = setting("together")
     spread: float = setting(0.1, above=0.0)  # standard deviation of every first value
     steps: int = setting(300, at_least=1)  # at home, for somebody who took no part
-    reads: ClassVar[int | None] = 16  # two events; the others are only counted
+    reads: ClassVar[int | None] = 4  # two events, and the way to them
     learns: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {
         "trains": ["items", "bias"],
@@ -83,10 +82,10 @@ class PairwiseLearning(Method):
         drawn = self.spread * jax.random.normal(key, (n, self.dim + 1))
         return {"items": drawn[:, 1:], "bias": drawn[:, 0]}
 
-    def prepare(self, history: History) -> Had:
+    def prepare(self, history: History) -> Own:
         """The distinct items, in order, and the person's own choice."""
         own = distinct(history.items, self.catalog.n_items, jnp.int32)
-        return Had(own.index, own.value.sum(), self._choice(history))
+        return Own(had_of(own.index, own.value.sum(), self.catalog.n_items), self._choice(history))
 
     def _choice(self, history: History) -> jax.Array:
         if self.own_pi is None:
@@ -98,18 +97,18 @@ class PairwiseLearning(Method):
             at += field.width
         raise PlanError(unknown("hyper.own_pi", self.own_pi, [field.name for field in fields], "field of a person"))
 
-    def enter(self, key: jax.Array, own: Had) -> dict:
+    def enter(self, key: jax.Array, own: Own) -> dict:
         """p_u from a small normal, nothing learned yet; with `pi_memo` also the root of the kept coins."""
         del own
         start, coins = jax.random.split(key)
         local = {"person": self.spread * jax.random.normal(start, (self.dim,)), "learned": jnp.zeros((), jnp.int32)}
         return {**local, "coins": jax.random.key_data(coins)} if self.pi_memo else local
 
-    def joins(self, own: Had) -> jax.Array | None:
+    def joins(self, own: Own) -> jax.Array | None:
         """Who chose a π of their own that is not below 0."""
         return None if self.own_pi is None else own.pi >= 0
 
-    def local(self, key: jax.Array, params: dict, local: dict, own: Had) -> tuple[dict, dict, jax.Array]:
+    def local(self, key: jax.Array, params: dict, local: dict, own: Own) -> tuple[dict, dict, jax.Array]:
         """T triples: p_u moves after each, Q and b stay as they were broadcast."""
 
         def one(p: jax.Array, key: jax.Array) -> tuple[jax.Array, Triple]:
@@ -122,9 +121,9 @@ class PairwiseLearning(Method):
         learned = local["learned"] + self._possible(own)
         return {**local, "person": p, "learned": learned}, self._tables(made), jnp.ones(1)
 
-    def _triple(self, key: jax.Array, params: dict, p: jax.Array, own: Had, coins: Any) -> tuple[jax.Array, Triple]:
+    def _triple(self, key: jax.Array, params: dict, p: jax.Array, own: Own, coins: Any) -> tuple[jax.Array, Triple]:
         """One pair: the person's step, and what is sent of the items'."""
-        i, j, coin = draw_pair(key, own.items, own.size, self.catalog.n_items)
+        i, j, coin = draw_pair(key, own.had, self.catalog.n_items)
         possible = self._possible(own)
         made = self._slopes(params, p, i, j)
         p_next = jnp.where(possible, p + self.rate * made.person, p)
@@ -132,45 +131,49 @@ class PairwiseLearning(Method):
             moved = made.g * (p_next - p)
             made = made._replace(had=made.had + moved, rival=made.rival - moved)
         coin = coin if coins is None else _kept_coin(coins, i)
-        seen = jnp.stack([coin < own.pi, True]) & possible
-        index = jnp.where(seen, jnp.stack([i, j]), self.catalog.n_items)
-        items = jnp.where(seen[:, None], jnp.stack([made.had, made.rival]), 0.0)
-        bias = jnp.where(seen, jnp.stack([made.bias_had, made.bias_rival]), 0.0)
-        return p_next, Triple(index, items, bias)
+        return p_next, self._rows(i, j, made, (coin < own.pi) & possible, possible)
+
+    def _rows(self, i: jax.Array, j: jax.Array, made: Slopes, shown: jax.Array, possible: jax.Array) -> Triple:
+        """What is sent of a pair, the lower row first; what is not is padding, and comes last."""
+        n, first = self.catalog.n_items, shown & (i < j)
+
+        def ordered(had: jax.Array, rival: jax.Array, nothing: float) -> jax.Array:
+            had, rival = jnp.where(shown, had, nothing), jnp.where(possible, rival, nothing)
+            return jnp.stack([jnp.where(first, had, rival), jnp.where(first, rival, had)])
+
+        return Triple(ordered(i, j, n), ordered(made.had, made.rival, 0), ordered(made.bias_had, made.bias_rival, 0))
 
     def _slopes(self, params: dict, p: jax.Array, i: jax.Array, j: jax.Array) -> Slopes:
         Q, b = params["items"], params["bias"]
         return slopes(p, Q[i], Q[j], b[i], b[j], self.penalties)
 
-    def _possible(self, own: Had) -> jax.Array:
+    def _possible(self, own: Own) -> jax.Array:
         """Who has nothing, or everything, has no pair."""
-        return (own.size > 0) & (own.size < self.catalog.n_items)
+        return (own.had.size > 0) & (own.had.size < self.catalog.n_items)
 
     def _tables(self, made: Triple) -> dict[str, Rows]:
         """All triples as rows of the two tables; what an item gets from several adds up."""
         n = self.catalog.n_items
-        if self.triples == 1:  # two different rows, or padding: sorting them takes no sort
-            order = jnp.where(made.rows[0] > made.rows[1], jnp.array([1, 0]), jnp.array([0, 1]))
-            index = made.rows[order]
-            return {"items": Rows(index, made.items[order], n), "bias": Rows(index, made.bias[order], n)}
+        if self.triples == 1:
+            return {"items": Rows(made.rows, made.items, n), "bias": Rows(made.rows, made.bias, n)}
         index = made.rows.reshape(-1)
         return {
             "items": coalesce(index, made.items.reshape(-1, self.dim), n),
             "bias": coalesce(index, made.bias.reshape(-1), n),
         }
 
-    def adapt(self, key: jax.Array, params: dict, local: dict, own: Had) -> dict:
+    def adapt(self, key: jax.Array, params: dict, local: dict, own: Own) -> dict:
         """Who took part keeps p_u; somebody new finds it by `steps` triples with Q and b frozen."""
         new = (local["learned"] == 0) & self._possible(own)
 
         def step(number: jax.Array, p: jax.Array) -> jax.Array:
-            i, j, _ = draw_pair(jax.random.fold_in(key, number), own.items, own.size, self.catalog.n_items)
+            i, j, _ = draw_pair(jax.random.fold_in(key, number), own.had, self.catalog.n_items)
             return p + self.rate * self._slopes(params, p, i, j).person
 
         # A loop of no steps costs nothing, so asking people who took part does not pay for newcomers.
         return {**local, "person": jax.lax.fori_loop(0, jnp.where(new, self.steps, 0), step, local["person"])}
 
-    def score(self, params: dict, local: dict, own: Had, recent: jax.Array, candidates: jax.Array) -> jax.Array:
+    def score(self, params: dict, local: dict, own: Own, recent: jax.Array, candidates: jax.Array) -> jax.Array:
         """b_i + p_u·q_i."""
         del own, recent
         return masked(params["items"][candidates] @ local["person"] + params["bias"][candidates], candidates)

@@ -1,0 +1,73 @@
+"""The crew: a round of many devices on every core. Buckets are dealt to teams; a team is one program and one thread."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tacit.lab.buckets import Bucket
+from tacit.lab.engine import Awake, Job, State, Tally, close, fold, wake
+from tacit.server import round as server
+
+_fold = jax.jit(fold, donate_argnames=("homes",))
+_close = jax.jit(close)
+
+
+class Crew(NamedTuple):
+    """Who works on which buckets: a team is one program, and teams work side by side."""
+
+    teams: list[list[int]]
+    pool: ThreadPoolExecutor | None
+
+
+def one_round(
+    job: Job, key: jax.Array, round: int, state: State, owns: list, awake: list[Awake], crew: Crew
+) -> tuple[State, Tally]:
+    """A round of many devices: every team folds its buckets from an empty total, then the server closes."""
+    broadcast = server.open_round(round, state.params)
+
+    def work(team: list[int]) -> tuple:
+        mine = ([part[b] for b in team] for part in (state.homes, owns, awake))
+        made = _fold(job, broadcast, *mine)
+        return jax.block_until_ready(made) if crew.pool else made
+
+    made = list((crew.pool.map if crew.pool else map)(work, crew.teams))
+    homes = dict(zip((b for team in crew.teams for b in team), (home for part in made for home in part[0])))
+    params, rule, n = _close(job, key, broadcast.round, state.params, state.rule, [part[1] for part in made])
+    return State(params, rule, [homes[b] for b in range(len(owns))]), Tally(
+        n, jnp.stack([part[2] for part in made]).sum()
+    )
+
+
+def hands() -> int:
+    """How many teams can work at a time: the cores of a CPU; one program has a GPU to itself."""
+    if jax.default_backend() != "cpu":
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def hire(job: Job, params: dict, buckets: list[Bucket]) -> Crew:
+    """As many teams as there are hands, each with as much to do.
+
+    A program on the CPU keeps one core busy, so teams get a thread each. Batched LAPACK calls from two threads were
+    seen to hang: a method that lowers to any is given to a single team.
+    """
+    alone = Crew([list(range(len(buckets)))], None)
+    if hands() < 2 or len(buckets) < 2 or _calls_lapack(job, params, buckets[0]):
+        return alone
+    teams: list[list[int]] = [[] for _ in range(min(hands(), len(buckets)))]
+    load = [0] * len(teams)
+    for b in sorted(range(len(buckets)), key=lambda b: -buckets[b].length * buckets[b].ids.size):
+        least = load.index(min(load))
+        teams[least].append(b)
+        load[least] += buckets[b].length * buckets[b].ids.size
+    return Crew(teams, ThreadPoolExecutor(len(teams), "tacit"))
+
+
+def _calls_lapack(job: Job, params: dict, bucket: Bucket) -> bool:
+    first = jax.tree.map(lambda leaf: leaf[:1], (bucket.home, bucket.own))
+    program = _fold.lower(job, server.open_round(0, params), [first[0]], [first[1]], [wake(np.zeros(1, int), 1)])
+    return "lapack" in program.as_text()
