@@ -8,13 +8,16 @@ from tacit.lab.central import bpr, chart, gmf, itemknn, ncf, next_item, privrec,
 from tacit.lab.data import Population
 
 FITS: dict[str, Callable[[Method, Population], dict]] = {
+    "bert4rec": next_item.fit,
     "bpr_mf": bpr.fit,
+    "fedseqrec": next_item.fit,
     "gmf": gmf.fit,
     "gru4rec": next_item.fit,
     "itemknn": itemknn.fit,
     "ncf": ncf.fit,
     "privrec": privrec.fit,
     "seqmf_eb": chart.fit,
+    "sr_gnn": next_item.fit,
     "vae": vae.fit,
 }
 
