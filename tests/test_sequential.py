@@ -338,3 +338,34 @@ def test_fcf_learns_across_organisations_as_it_does_without():
     together = simulate(plan, log, quiet=True).params["items"]
     same(together, simulate(plan, replace(log, silo=None, silo_names=None), quiet=True).params["items"])
     assert np.isfinite(together).all()
+
+
+# ---- how good they are ----
+
+
+def chain(people: int = 400, length: int = 20, items: int = 60, seed: int = 0):
+    """Each item has one that follows it with probability 0.6; else any comes: nobody can be right more often."""
+    rng = np.random.default_rng(seed)
+    follows, line = rng.permutation(items), np.empty((people, length), int)
+    line[:, 0] = rng.integers(items, size=people)
+    for t in range(1, length):
+        line[:, t] = np.where(rng.random(people) < 0.6, follows[line[:, t - 1]], rng.integers(items, size=people))
+    return from_events(np.repeat(np.arange(people), length), line.ravel(), n_items=items)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CENTRAL)
+def test_each_is_nearly_as_good_as_one_can_be(name):
+    split = leave_last_out(chain(), recent=10)
+    hyper = {"dim": 32, "window": 10, "negatives": 0, "rate": 0.005, "batch": 32}
+    hyper |= {"epochs": 80, "wide": 64} if name == "bert4rec" else {"epochs": 6}
+    run = simulate(choose(name, {f"hyper.{key}": value for key, value in hyper.items()}), split.train, quiet=True)
+    right = (ranks(run, split) == 1).mean()
+    known = (chain_successors(split) == split.test.target).mean()
+    assert known - 0.06 < right <= known + 0.03
+
+
+def chain_successors(split) -> np.ndarray:
+    """What follows each question's last event, by who made the log."""
+    follows = np.random.default_rng(0).permutation(60)
+    return follows[split.test.recent[:, -1]]
