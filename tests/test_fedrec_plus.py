@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tacit.catalog import Catalog
 from tacit.device.method import build
 from tacit.device.round import KEYS
-from tacit.errors import DataError
+from tacit.errors import DataError, PlanError
 from tacit.lab.data import Population
 from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate
@@ -142,6 +142,14 @@ def test_the_claim_is_none_and_says_who_sees_what():
     assert whole.epsilon == math.inf
     assert any("a denoising client sees which items its guests made up" in word for word in whole.conditions)
     assert any("the two together see" in word for word in whole.conditions)
+
+
+def test_a_plan_cannot_name_another_helper():
+    """What is seen is said by the helper's name, so that the wrong name would be a wrong claim."""
+    with pytest.raises(PlanError, match=r"cohort\.helper of fedrec_plus must be 'denoiser', got 'matcher'; each"):
+        choose("fedrec-plus", {"cohort": {"sampler": "helped"}})
+    with pytest.raises(PlanError, match=r"cohort\.helper of fedgnn must be 'matcher', got 'denoiser'"):
+        choose("fedgnn", {"cohort.helper": "denoiser"})
 
 
 def test_ratings_are_needed_where_nothing_else_is_told():

@@ -56,6 +56,7 @@ class LosslessFactors(AtHome):
     pace: float = setting(0.03, above=0.0)  # of Adam at the server
     steps: int = setting(50, at_least=1)  # at home, of Adam, for the person's own vector
     spread: float = setting(0.1, at_least=0.0)
+    helper: ClassVar[str] = "denoiser"
     learns: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {
         "trains": ["items"],
