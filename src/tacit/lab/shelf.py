@@ -116,9 +116,17 @@ def _complete(stage: Stage, number: int) -> Stage:
         "server": build_rule(stage.server, f"{where} server"),
         "cohort": build_sampler(stage.cohort, f"{where} cohort"),
     }
+    _same_helper(parts["cohort"], method, f"{where} cohort.helper of {stage.method}")
     written = {name: {**getattr(stage, name), **_settings(part)} for name, part in parts.items()}
     written["server"].pop("optimiser", None)  # the rule's name says it
     return replace(stage, hyper=_settings(method), **written)
+
+
+def _same_helper(sampler: Any, method: Any, where: str) -> None:
+    """What a helper sees is said by its name: a plan that names another would say something else."""
+    named, needed = getattr(sampler, "helper", None), getattr(method, "helper", None)
+    if named and needed and named != needed:
+        raise PlanError(f"{where} must be {needed!r}, got {named!r}; each helper sees something else.")
 
 
 def _settings(part: Any) -> dict[str, Any]:

@@ -53,6 +53,7 @@ class FedGNN(AtHome):
     clip: float = setting(0.1, above=0.0)  # δ: every number sent is within ±δ
     noise: float = setting(0.2, at_least=0.0)  # λ of Laplace noise on every number sent
     spread: float = setting(0.1, at_least=0.0)
+    helper: ClassVar[str] = "matcher"
     learns: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {"trains": ["items", "others", *LAYERS], "cohort": {"sampler": "helped"}}
 
