@@ -10,9 +10,15 @@ def new_attention(key: jax.Array, size: int) -> jax.Array:
 
 
 def self_attention(layers: jax.Array, x: jax.Array, real: jax.Array, heads: int) -> jax.Array:
+    """What each step of [T, size] sees of the others through its query, key and value layers."""
+    q, k, v = jnp.einsum("td,nde->nte", x, layers)
+    return attend(q, k, v, real, heads)
+
+
+def attend(q: jax.Array, k: jax.Array, v: jax.Array, real: jax.Array, heads: int) -> jax.Array:
     """softmax(Q Kᵀ/√(size of a head)) V, head by head, [T, size]; nobody looks at a step that is not `real`."""
-    steps, size = x.shape
-    q, k, v = (jnp.einsum("td,nde->nte", x, layers)).reshape(3, steps, heads, size // heads)
+    steps, size = q.shape
+    q, k, v = (part.reshape(steps, heads, size // heads) for part in (q, k, v))
     close = jnp.einsum("ihe,jhe->hij", q, k) / jnp.sqrt(size // heads)
     return jnp.einsum("hij,jhe->ihe", _softmax(close, real), v).reshape(steps, size)
 

@@ -31,15 +31,21 @@ def cell(gates: jax.Array, state: jax.Array, h: jax.Array, form: Form = "reset_a
     return (1 - z) * h + z * jnp.tanh(x_c + said)
 
 
+def states(layers: tuple[jax.Array, jax.Array], x: jax.Array, real: jax.Array, form: Form = "reset_after") -> jax.Array:
+    """The state after each step of the sequence [L, inputs], from 0; steps that are not `real` are passed over."""
+    gates = x @ layers[0][:-1] + layers[0][-1]
+
+    def step(h: jax.Array, turn: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        gate, exists = turn
+        h = jnp.where(exists, cell(gate, layers[1], h, form), h)
+        return h, h
+
+    start = jnp.zeros(layers[1].shape[0] - 1)
+    return jax.lax.scan(step, start, (gates, real))[1]
+
+
 def last_state(
     layers: tuple[jax.Array, jax.Array], x: jax.Array, real: jax.Array, form: Form = "reset_after"
 ) -> jax.Array:
-    """The state after the sequence [L, inputs], from 0; steps that are not `real` are passed over."""
-    gates = x @ layers[0][:-1] + layers[0][-1]
-
-    def step(h: jax.Array, turn: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        gate, exists = turn
-        return jnp.where(exists, cell(gate, layers[1], h, form), h), None
-
-    start = jnp.zeros(layers[1].shape[0] - 1)
-    return jax.lax.scan(step, start, (gates, real))[0]
+    """The state after the whole sequence."""
+    return states(layers, x, real, form)[-1]

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from tacit.nets.attention import new_attention, new_vote, pooled, self_attention
+from tacit.nets.drop import dropped
 from tacit.nets.gru import Form, last_state, new_gru
 from tacit.nets.tensor import changes, new_tensor, project, standardised, with_time
 from tacit.nets.two_tower import dense
@@ -64,13 +65,13 @@ def new_encoder(key: jax.Array, sizes: Sizes) -> dict[str, jax.Array]:
 def item_vectors(theta: dict, sizes: Sizes, words: jax.Array, real: jax.Array, key: Any = None) -> jax.Array:
     """[n, d] of items given by their words' vectors [n, T, width]; with a key, some of what is passed on is dropped."""
     keys = [None] * 4 if key is None else list(jax.random.split(key, 4))
-    x = _drop(keys[0], jnp.where(real[..., None], words, 0.0), sizes.drop)
+    x = dropped(keys[0], jnp.where(real[..., None], words, 0.0), sizes.drop)
     if sizes.encoder == "convolution":
         edge = jnp.zeros_like(x[:, :1])
         x = jnp.concatenate([jnp.concatenate([edge, x[:, :-1]], 1), x, jnp.concatenate([x[:, 1:], edge], 1)], axis=-1)
-    x = _drop(keys[1], jax.nn.relu(x @ theta["word_layer"][:-1] + theta["word_layer"][-1]), sizes.drop)
+    x = dropped(keys[1], jax.nn.relu(x @ theta["word_layer"][:-1] + theta["word_layer"][-1]), sizes.drop)
     x = jax.vmap(lambda one, exists: self_attention(theta["item_attention"], one, exists, sizes.heads))(x, real)
-    x = _drop(keys[3], _drop(keys[2], x, sizes.drop), sizes.drop)
+    x = dropped(keys[3], dropped(keys[2], x, sizes.drop), sizes.drop)
     return jax.vmap(lambda one, exists: pooled((theta["item_vote"], theta["item_voice"]), one, exists))(x, real)
 
 
@@ -126,9 +127,3 @@ def sampled_loss(scores: jax.Array, real: jax.Array) -> jax.Array:
     0.940307
     """
     return jax.nn.logsumexp(jnp.where(real, scores, -1e30), axis=1) - scores[:, 0]
-
-
-def _drop(key: Any, x: jax.Array, rate: float) -> jax.Array:
-    if key is None or rate == 0:
-        return x
-    return jnp.where(jax.random.bernoulli(key, 1 - rate, x.shape), x / (1 - rate), 0.0)

@@ -76,6 +76,7 @@ class FederatedSequences(Method):
     home: int = setting(0, at_least=0)  # epochs of adaptation
     about: jax.Array = None  # pyright: ignore[reportAssignmentType]  # int32[n_items, T], the items' words; frozen
     vectors: jax.Array = None  # pyright: ignore[reportAssignmentType]  # float32[V, width]; frozen
+    stride: ClassVar[int] = 1  # every event but a sequence's first is a sample
     learns: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {
         "trains": [
@@ -107,6 +108,12 @@ class FederatedSequences(Method):
         """What fixes the network."""
         shape = (self.dim, self.heads, self.hidden, self.levels, self.short)
         return Sizes(self.vectors.shape[1], *shape, self.encoder, self.long, self.gru, self.norm, self.drop)
+
+    @property
+    def descent(self) -> optax.GradientTransformation:
+        """How parameters move, on a device or in the lab."""
+        clip = optax.clip(self.clip) if self.clip else optax.identity()
+        return optax.chain(clip, _OPTIMISERS[self.optimiser](self.rate))
 
     def init(self, key: jax.Array) -> dict[str, jax.Array]:
         """Random layers, and room for what a handshake collects."""
@@ -173,7 +180,7 @@ class FederatedSequences(Method):
         offered = vectors[:, self.window :]
         return sampled_loss(jnp.einsum("bd,bkd->bk", liked, offered), items[:, self.window :] >= 0)
 
-    def _loss(self, theta: dict, own: dict, at: jax.Array, key: jax.Array) -> jax.Array:
+    def loss(self, theta: dict, own: dict, at: jax.Array, key: jax.Array) -> jax.Array:
         """The mean loss of the samples at some events."""
         draw, drop = jax.random.split(key)
         rivals = (self.negatives, self.catalog.n_items)
@@ -183,9 +190,7 @@ class FederatedSequences(Method):
     @eqx.filter_jit  # where it is called outside a program, it is compiled once
     def _trained(self, key: jax.Array, theta: dict, own: dict, epochs: int) -> dict:
         """Mini-batch descent over all samples, `epochs` times; batches of padding alone are never made."""
-        clip = optax.clip(self.clip) if self.clip else optax.identity()
-        descent = optax.chain(clip, _OPTIMISERS[self.optimiser](self.rate))
-        real = own["place"] >= 1
+        descent, real = self.descent, own["place"] >= 1
         batches = -(-real.sum() // self.batch)
         batches = jnp.minimum(batches, self.steps) if self.steps else batches
 
@@ -195,7 +200,7 @@ class FederatedSequences(Method):
 
             def step(turn: jax.Array, carry: tuple) -> tuple:
                 theta, state = carry
-                slope = jax.grad(self._loss)(theta, own, at[turn], jax.random.fold_in(draw, turn))
+                slope = jax.grad(self.loss)(theta, own, at[turn], jax.random.fold_in(draw, turn))
                 moves, state = descent.update(slope, state)
                 return optax.apply_updates(theta, moves), state
 
@@ -213,7 +218,7 @@ class FederatedSequences(Method):
             draw, rest = jax.random.split(jax.random.fold_in(key, who))
             begin, end = first[who], first[jnp.minimum(who + 1, length)]
             at = begin + (jax.random.uniform(draw, (self.each,)) * (end - begin)).astype(jnp.int32)
-            slope = jax.grad(self._loss)(theta, own, at, rest)
+            slope = jax.grad(self.loss)(theta, own, at, rest)
             step = unit(jax.tree.map(lambda g: -self.rate * g, slope), self.bound or 1.0)
             return {**step, "people": jnp.ones(())}
 

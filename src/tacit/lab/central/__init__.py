@@ -4,16 +4,20 @@ from collections.abc import Callable
 
 from tacit.device.method import Method
 from tacit.errors import PlanError
-from tacit.lab.central import bpr, chart, gmf, itemknn, ncf, privrec, vae
+from tacit.lab.central import bpr, chart, gmf, itemknn, ncf, next_item, privrec, vae
 from tacit.lab.data import Population
 
 FITS: dict[str, Callable[[Method, Population], dict]] = {
+    "bert4rec": next_item.fit,
     "bpr_mf": bpr.fit,
+    "fedseqrec": next_item.fit,
     "gmf": gmf.fit,
+    "gru4rec": next_item.fit,
     "itemknn": itemknn.fit,
     "ncf": ncf.fit,
     "privrec": privrec.fit,
     "seqmf_eb": chart.fit,
+    "sr_gnn": next_item.fit,
     "vae": vae.fit,
 }
 

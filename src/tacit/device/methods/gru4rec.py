@@ -1,0 +1,70 @@
+"""GRU4Rec: a gated recurrent unit reads the session, its state is the taste. Fitted in the lab from pooled data."""
+
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+
+from tacit.device.next_item import NextItem
+from tacit.nets.drop import dropped
+from tacit.nets.gru import Form, last_state, new_gru, states
+from tacit.nets.mf import gather
+from tacit.nets.ranking import bpr_max, top1_max
+from tacit.nets.windows import Samples
+from tacit.settings import setting
+
+_OTHERS = {"bpr_max": bpr_max, "top1_max": top1_max}
+
+
+class SessionRecurrent(NextItem):
+    """h_t = GRU(h_{t−1}, q_t), ŷ_i = h_t · q_i + b_i: every step of a session asks for the next.
+
+    Items that come in are the items that go out. `objective` is the cross-entropy of a softmax, or one of the two that
+    hold the target against the rivals in front of it; those want `negatives`, shared by a batch.
+
+    Paper: Hidasi, Karatzoglou, Baltrunas and Tikk, "Session-based recommendations with recurrent neural networks"
+    (ICLR 2016); the two other objectives are those of Hidasi and Karatzoglou (CIKM 2018).
+    """
+
+    dim: int = setting(100, at_least=1)
+    gru: Form = setting("reset_after")
+    objective: Literal["cross_entropy", "bpr_max", "top1_max"] = setting("cross_entropy")
+    calm: float = setting(1.0, at_least=0.0)  # of rivals' scores under bpr_max: how much they are held near 0
+    learns: ClassVar[bool] = True
+    suggested: ClassVar[dict[str, Any]] = {
+        "trains": ["items", "bias", "input", "state"],
+        "hyper": {"dim": 16, "window": 10, "drop": 0.0, "rate": 0.03, "epochs": 40, "batch": 8},
+        "cohort": {"sampler": "pooled"},
+    }
+
+    @property
+    def stride(self) -> int:
+        """A window: every step inside it asks too."""
+        return self.window
+
+    def init(self, key: jax.Array) -> dict[str, jax.Array]:
+        """Small random items, a recurrent unit that remembers."""
+        table, unit = jax.random.split(key)
+        n = self.catalog.n_items
+        layers = dict(zip(("input", "state"), new_gru(unit, self.dim, self.dim)))
+        return {"items": self.dim**-0.5 * jax.random.normal(table, (n, self.dim)), "bias": jnp.zeros(n), **layers}
+
+    def taste(self, params: dict, before: jax.Array) -> jax.Array:
+        """The state after the last event."""
+        x = gather(params["items"], jnp.maximum(before, 0))
+        return last_state((params["input"], params["state"]), x, before >= 0, self.gru)
+
+    def lost(self, params: dict, key: jax.Array, some: Samples) -> tuple[jax.Array, jax.Array]:
+        """At every step, of what came next."""
+        draw, drop = jax.random.split(key)
+        following = jnp.concatenate([some.before[:, 1:], some.target[:, None]], axis=1).ravel()
+        x = dropped(drop, params["items"][jnp.maximum(some.before, 0)], self.drop)
+        layers = (params["input"], params["state"])
+        h = jax.vmap(lambda x, real: states(layers, x, real, self.gru))(x, some.before >= 0)
+        lost = self._lost(params, draw, h.reshape(-1, self.dim), jnp.maximum(following, 0))
+        return lost, (some.before.ravel() >= 0) & (following >= 0)
+
+    def _lost(self, params: dict, key: jax.Array, h: jax.Array, target: jax.Array) -> jax.Array:
+        if self.objective == "cross_entropy":
+            return self.against_all(params, key, h, target)
+        return _OTHERS[self.objective](*self.rivals(params, key, h, target), self.calm)

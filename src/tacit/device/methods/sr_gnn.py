@@ -1,0 +1,54 @@
+"""SR-GNN: the session as a graph of its items, walked one gated step and read by attention. Fitted in the lab."""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from tacit.device.next_item import NextItem
+from tacit.nets.drop import dropped
+from tacit.nets.session_graph import LAYERS, new_graph, read_out, walked
+from tacit.nets.windows import Samples
+from tacit.settings import setting
+
+
+class SessionGraph(NextItem):
+    """ŷ_i = taste · q_i, where the taste mixes the last item of the session's graph with all of them.
+
+    Every event but a sequence's first is a question of its own: its graph has no edge that comes after it.
+
+    Paper: Wu, Tang, Zhu, Wang, Xie and Tan, "Session-based recommendation with graph neural networks" (AAAI 2019).
+    """
+
+    dim: int = setting(100, at_least=1)
+    window: int = setting(20, at_least=1)
+    penalty: float = setting(1e-5, at_least=0.0)
+    learns: ClassVar[bool] = True
+    suggested: ClassVar[dict[str, Any]] = {
+        "trains": ["items", *LAYERS],
+        "hyper": {"dim": 16, "window": 10, "drop": 0.0, "rate": 0.02, "epochs": 40, "batch": 32},
+        "cohort": {"sampler": "pooled"},
+    }
+
+    def init(self, key: jax.Array) -> dict[str, jax.Array]:
+        """Everything uniform within ±1/√d."""
+        table, layers = jax.random.split(key)
+        bound = self.dim**-0.5
+        items = jax.random.uniform(table, (self.catalog.n_items, self.dim), minval=-bound, maxval=bound)
+        return {"items": items, **new_graph(layers, self.dim)}
+
+    def taste(self, params: dict, before: jax.Array) -> jax.Array:
+        """The graph of the events before, walked and read."""
+        return self._taste(params, before)
+
+    def lost(self, params: dict, key: jax.Array, some: Samples) -> tuple[jax.Array, jax.Array]:
+        """Of what came next, one question for each window."""
+        draw, drop = jax.random.split(key)
+        keys = jax.random.split(drop, some.target.shape[0])
+        tastes = jax.vmap(self._taste, (None, 0, 0))(params, some.before, keys)
+        lost = self.against_all(params, draw, tastes, jnp.maximum(some.target, 0))
+        return lost, some.real.astype(jnp.float32)
+
+    def _taste(self, params: dict, before: jax.Array, key: Any = None) -> jax.Array:
+        x = dropped(key, params["items"][jnp.maximum(before, 0)], self.drop)
+        return read_out(params, walked(params, before, x), before >= 0)
