@@ -115,7 +115,9 @@ def test_the_claim_is_none_whatever_is_printed():
 
 def test_only_systems_with_a_helper_are_helped():
     stage = Stage("mfu", cohort={"sampler": "helped"})
-    with pytest.raises(PlanError, match=r"cohort.sampler 'helped' knows the helper of fedgnn, got method 'mfu'"):
+    with pytest.raises(
+        PlanError, match=r"cohort.sampler 'helped' knows the helper of fedgnn, fedrec_plus, got method 'mfu'"
+    ):
         simulate(choose(choose("mfu"), {"cohort": stage.cohort}), small_world(), quiet=True)
 
 

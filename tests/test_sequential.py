@@ -1,6 +1,7 @@
 """Sequential baselines: what each network computes, by hand; how pooled sequences are cut; that the fit learns order."""
 
 import math
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +29,7 @@ from tacit.nets.session_graph import edges, new_graph, read_out, walked
 from tacit.nets.transformer import new_blocks, transformed
 from tacit.nets.windows import Samples
 from tacit.privacy.price import price
+from toys import same
 
 KEY = jax.random.key(5, impl=KEYS)
 CENTRAL = ["gru4rec", "bert4rec", "sr-gnn"]
@@ -324,3 +326,15 @@ def test_nothing_is_promised_of_pooled_data(name):
     whole = price(choose(name), 100).whole
     assert whole.epsilon == math.inf
     assert any("raw data" in word for word in whole.conditions)
+
+
+# ---- beside them ----
+
+
+def test_fcf_learns_across_organisations_as_it_does_without():
+    """Each person is a device, whoever holds their data: an organisation's column changes nothing."""
+    log = movies(40, 60, silos=3)
+    plan = choose("fcf", {"hyper.dim": 4, "rounds": 2})
+    together = simulate(plan, log, quiet=True).params["items"]
+    same(together, simulate(plan, replace(log, silo=None, silo_names=None), quiet=True).params["items"])
+    assert np.isfinite(together).all()

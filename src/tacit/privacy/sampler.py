@@ -217,7 +217,11 @@ class Pooled(Sampler):
     """Nobody is asked: raw histories are pooled in the lab. Central baselines only; never private."""
 
     name: ClassVar[str] = "pooled"
-    sees: ClassVar[tuple[str, ...]] = ("raw data: whole histories are pooled on one machine",)
+
+    @property
+    def sees(self) -> tuple[str, ...]:
+        """Everything."""
+        return ("raw data: whole histories are pooled on one machine",)
 
     def draw(self, seed: int, stage: int, round: int, devices: int) -> np.ndarray:
         """No ids: there are no rounds."""
@@ -235,14 +239,29 @@ class Pooled(Sampler):
         return Exposure(self.name, 0, 1, devices, devices, "replace_one")
 
 
+HELPERS: dict[str, tuple[str, ...]] = {
+    "matcher": (
+        "a helper beside the server sees which people share how many sealed items",
+        "positions are visible: a message names the rows a person touched, among made-up ones",
+    ),
+    "denoiser": (
+        "a denoising client sees which items its guests made up, and their gradients",
+        "the server sees the rows a person touched among made-up ones, and those of a denoising client bare",
+        "the two together see which rows a person touched, and the gradients of each",
+    ),
+}
+
+
 class Helped(Pooled):
     """The library asks nobody: devices, a server and a third party that helps them are played in the lab. Never private."""
 
     name: ClassVar[str] = "helped"
-    sees: ClassVar[tuple[str, ...]] = (
-        "a helper beside the server sees which people share how many sealed items",
-        "positions are visible: a message names the rows a person touched, among made-up ones",
-    )
+    helper: Literal["matcher", "denoiser"] = setting("matcher")
+
+    @property
+    def sees(self) -> tuple[str, ...]:
+        """What the helper and the server see."""
+        return HELPERS[self.helper]
 
 
 SAMPLERS: dict[str, type[Sampler]] = {s.name: s for s in (All, Pass, Fixed, Volunteers, Poisson, One, Pooled, Helped)}

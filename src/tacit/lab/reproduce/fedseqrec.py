@@ -113,7 +113,7 @@ class _Paper:
 
     def _add(self, table: Table, found: Study, row: str, shown: str, printed: tuple[float, ...]) -> None:
         """One row, whether its plan is here or not."""
-        paper = dict(zip(COLUMNS, printed))
+        paper: dict[str, float] = dict(zip(COLUMNS, printed))
         if row not in found.values:
             table.add(shown, {name: Cell(paper=value) for name, value in paper.items()})
             table.notes.append(f"{shown}: the shelf has no plan {PLANS[row]!r}.")
@@ -141,7 +141,7 @@ def _improved(found: Study, printed: tuple[float, ...]) -> dict[str, Cell]:
         ours, theirs = found.mean("FedSeqRec", metric), found.mean("FedNewsRec", metric)
         return 100 * (ours / max(theirs, 1e-9) - 1)
 
-    paper = dict(zip(COLUMNS, printed))
+    paper: dict[str, float] = dict(zip(COLUMNS, printed))
     return {metric: Cell(gain(metric), paper=paper.get(metric)) for metric in (*COLUMNS, WHOLE)}
 
 

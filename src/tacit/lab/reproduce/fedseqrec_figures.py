@@ -1,7 +1,7 @@
 """Figures 5 to 10 of Li et al. 2022: what each part adds, how many organisations, noise, convergence, learning rates."""
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -125,12 +125,13 @@ class Figures:
         figure = Figure("figure9", f"Figure 9: AUC by round, {paper}, in per cent", log.label, "round", "AUC")
         for delta in log.size.deltas:
             plan = plan_of("FedSeqRec", log, {"2.server.delta": delta})
-            questions = log.questions(plan, self.seed)
-            look = lambda run: means(run, questions, self.seed)["AUC"]  # noqa: E731
-            figure.series[f"δ = {delta:g}"] = self._by_round(log, plan, look)
+            figure.series[f"δ = {delta:g}"] = self._by_round(log, plan, partial(self._auc, log, plan))
         figure.notes += [settled("Convergence", name, points) for name, points in figure.series.items()]
         figure.notes.append(f"The paper's curves settle in about {CONVERGED} rounds; these end after {rounds_of(log)}.")
         return figure
+
+    def _auc(self, log: Log, plan: Plan, run: Run) -> float:
+        return means(run, log.questions(plan, self.seed), self.seed)["AUC"]
 
     def rates(self, paper: str) -> Figure:
         """Figure 10: the training loss by round, for several learning rates."""

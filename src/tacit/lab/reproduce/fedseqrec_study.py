@@ -65,7 +65,7 @@ SIZES = {
         {"dim": 16, "hidden": 8, "width": 32, "tokens": 10, "window": 10, "batch": 32, "steps": 16},
         {name: {"dim": 32, "negatives": 128, "window": 10, **more} for name, more in _CENTRAL.items()},
         *(10, 500, {"MovieData": 500, "MoocData": 25}, 80),
-        *((1, 4, 8, 16), (0.0, 0.005, 0.02, 0.1), (0.0, 0.3, 1.0), (0.3, 1.0, 3.0), 2),
+        *((1, 4, 16), (0.0, 0.02, 0.1), (0.0, 0.3, 1.0), (0.3, 1.0, 3.0), 2),
     ),
     "paper": Size(
         {**PUBLISHED, "optimiser": "sgd", "clip": 0.05, "batch": 32},

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from tacit.device.method import Method
 from tacit.errors import PlanError
 from tacit.lab.data import Population
-from tacit.lab.thirdparty import fedgnn
+from tacit.lab.thirdparty import fedgnn, fedrec_plus
 
-FITS: dict[str, Callable[[Method, Population], dict]] = {"fedgnn": fedgnn.fit}
+FITS: dict[str, Callable[[Method, Population], dict]] = {"fedgnn": fedgnn.fit, "fedrec_plus": fedrec_plus.fit}
 
 
 def fit(name: str, method: Method, population: Population) -> dict:
