@@ -17,10 +17,12 @@ from tacit.lab.reproduce.fedseqrec_study import Log, learned, means, plan_of, ro
 from tacit.lab.reproduce.tables import Cell, Figure, Table
 from tacit.lab.run import Run
 from tacit.plans import Plan
+from tacit.settings import Settings
 
 SAMPLES = 1024  # events at which the training loss is taken
-NO_TENSOR = {"2.hyper.long": "none"}
-AVERAGING = {"2.server.delta": 1.0}
+WHOLE_PLAN = Settings()
+NO_TENSOR = Settings({"2.hyper.long": "none"})
+AVERAGING = Settings({"2.server.delta": 1.0})
 
 
 class Figures:
@@ -30,10 +32,10 @@ class Figures:
         self.logs, self.seed = {log.paper: log for log in logs}, seed
         self.of = cache(self._of)
 
-    def _of(self, paper: str, settings: tuple = (), organisations: tuple[int, ...] = ()) -> dict[str, float]:
+    def _of(self, paper: str, settings: Settings = WHOLE_PLAN, organisations: tuple[int, ...] = ()) -> dict[str, float]:
         """The metrics of FedSeqRec with other settings, trained by some of the organisations; all by default."""
         log = self.logs[paper]
-        plan = self._plan(log, dict(settings))
+        plan = self._plan(log, settings)
         train = log.only(organisations) if organisations else None
         run = learned(log, plan, self.seed, train)
         return means(run, log.questions(plan, self.seed), self.seed)
@@ -55,8 +57,8 @@ class Figures:
         table = Table(
             "figure5", "Figure 5: without re-averaging (δ = 1), without the tensor layer, in per cent", logs, columns, 2
         )
-        ways = {"FedSeqRec": {}, "δ = 1, averaging": AVERAGING, "no tensor layer": NO_TENSOR}
-        found = {paper: {row: self.of(paper, tuple(way.items())) for row, way in ways.items()} for paper in self.logs}
+        ways = {"FedSeqRec": WHOLE_PLAN, "δ = 1, averaging": AVERAGING, "no tensor layer": NO_TENSOR}
+        found = {paper: {row: self.of(paper, way) for row, way in ways.items()} for paper in self.logs}
         for row, way in ways.items():
             cells = {f"{m}, {paper}": Cell(found[paper][row][m]) for paper in self.logs for m in COLUMNS}
             table.add(row, cells, self._plan(next(iter(self.logs.values())), way).digest)
@@ -79,7 +81,7 @@ class Figures:
         figure = Figure(
             "figure6", "Figure 6: NDCG@10 by how many organisations train, in per cent", log.label, "k", "NDCG@10"
         )
-        awake = (("2.cohort", (("sampler", "all"),)), ("2.rounds", log.size.rounds))
+        awake = Settings({"2.cohort": {"sampler": "all"}, "2.rounds": log.size.rounds})
         for name, order in orders.items():
             ks = [k for k in log.size.counts if k <= order.size]
             figure.series[name] = [
@@ -95,7 +97,7 @@ class Figures:
         columns = ("MRR", "NDCG@5", "NDCG@10")
         table = Table("figure7", "Figure 7: one organisation alone, in per cent", log.label, columns, 2)
         names = [str(name) for name in log.organisations.users or range(len(log.organisations))]
-        found = {name: self.of(paper, (), (number,)) for number, name in enumerate(names)}
+        found = {name: self.of(paper, WHOLE_PLAN, (number,)) for number, name in enumerate(names)}
         found["together"] = self.of(paper)
         for row, metrics in found.items():
             table.add(row, {column: Cell(metrics[column]) for column in columns})
@@ -111,8 +113,8 @@ class Figures:
             "figure8", f"Figure 8: by the scale λ of the noise, {paper}, in per cent", log.label, "λ", "value"
         )
         for scale in log.size.noises:
-            open_noise = (("mechanism", "laplace_open"), ("scale", scale))
-            found = self.of(paper, (("2.privacy", open_noise),) if scale else ())
+            noise = Settings({"2.privacy": {"mechanism": "laplace_open", "scale": scale}})
+            found = self.of(paper, noise if scale else WHOLE_PLAN)
             for metric in COLUMNS:
                 figure.series.setdefault(metric, []).append((scale, found[metric]))
         figure.notes.append(falls("F7", "AUC falls with λ", figure.series["AUC"]))

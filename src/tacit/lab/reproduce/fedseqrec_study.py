@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tacit.lab.candidates import Everything
+from tacit.lab.central.next_item import pool
 from tacit.lab.compare import cut, listening
 from tacit.lab.cut import compact, pick
 from tacit.lab.data import Population
@@ -62,7 +63,17 @@ class Size(NamedTuple):
 _CENTRAL = {"gru4rec": {"epochs": 6}, "bert4rec": {"epochs": 8}, "sr-gnn": {"epochs": 4}}
 SIZES = {
     "small": Size(
-        {"dim": 16, "hidden": 8, "width": 32, "tokens": 10, "window": 10, "batch": 32, "steps": 16},
+        {
+            "dim": 16,
+            "heads": 4,
+            "hidden": 8,
+            "width": 32,
+            "tokens": 10,
+            "window": 10,
+            "short": 10,
+            "batch": 32,
+            "steps": 16,
+        },
         {name: {"dim": 32, "negatives": 128, "window": 10, **more} for name, more in _CENTRAL.items()},
         *(10, 500, {"MovieData": 500, "MoocData": 25}, 80),
         *((1, 4, 16), (0.0, 0.02, 0.1), (0.0, 0.3, 1.0), (0.3, 1.0, 3.0), 2),
@@ -114,6 +125,12 @@ class Log:
     def organisations(self) -> Population:
         """What each organisation learns from."""
         return held(self.whole, "month").train
+
+    @property
+    def sessions(self) -> tuple[int, int]:
+        """How many have something to learn from left, and how many are asked."""
+        left = pool(self.organisations)
+        return int(((left.place >= 1) & (left.left == 0)).sum()), len(self.whole.test)
 
     def only(self, numbers: Iterable[int]) -> Population:
         """Some of the organisations."""
