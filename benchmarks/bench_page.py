@@ -7,7 +7,9 @@ python benchmarks/bench_page.py
 from pages import fill, read
 
 from tacit.lab.bench.advice import advice
-from tacit.lab.bench.tables import merged, tables
+from tacit.lab.bench.places import PLACES
+from tacit.lab.bench.tables import tables
+from tacit.lab.shelf import plan_names
 
 
 def made_with() -> str:
@@ -16,11 +18,12 @@ def made_with() -> str:
     rows, machine = book["rows"], book["machine"]
     numbers = [row for row in rows if "metrics" in row]
     seeds = sorted({row["seed"] for row in rows})
+    wanted = len(plan_names()) * len(PLACES) * len(seeds)
+    rest = f" {wanted - len(rows)} of {wanted} have not been run yet." if len(rows) < wanted else ""
     return (
         f"Size {book['size']}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}; "
-        f"{len(numbers)} rows with numbers, {len(rows) - len(numbers)} that say why not; "
-        f"{len({row['plan'] for row in rows})} plans on {len({row['data'] for row in merged(rows)})} logs. "
-        f"Machine: {machine['device']}, {machine['cores']} cores, JAX {machine['jax']}.\n"
+        f"{len(numbers)} rows with numbers, {len(rows) - len(numbers)} that say why not.{rest} "
+        f"Machine: {machine['device']}, {machine['cores']} cores, JAX {machine['jax']}, shared with other work.\n"
     )
 
 

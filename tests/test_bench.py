@@ -279,6 +279,11 @@ def test_seeds_are_averaged():
     assert one["seeds"] == [0, 1]
 
 
+def test_logs_stand_in_the_order_of_the_bench():
+    rows = [row("fcf", 0.1, data=name) for name in ("films", "apps", "movies")]
+    assert [one["data"] for one in merged(rows)] == ["movies", "apps", "films"]
+
+
 def test_infinity_is_printed_as_it_is():
     assert claimed(ROWS[0]["claim"]).startswith("ε = ∞ a run")
     assert claimed({**ROWS[4]["claim"], "epsilon": "inf"}).startswith("ε = ∞ a run")

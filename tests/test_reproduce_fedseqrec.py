@@ -301,10 +301,9 @@ def test_every_row_learns_and_is_asked(tiny, row):
 
 @pytest.mark.slow
 def test_figures_are_drawn_of_real_runs(tiny):
-    figures = Figures(tiny, 0)
-    for made in (figures.ablations(), figures.alone(), figures.noises("MovieData"), figures.convergence("MovieData")):
-        assert made.notes
-    assert len(figures.rates("MovieData").series["rate 0.01"]) == 2
+    figures = Figures(tiny[1:], 0)
+    assert len(figures.ablations().rows) == 5
+    assert len(figures.convergence("MovieData").series["δ = 1"]) == 2
 
 
 @pytest.mark.slow

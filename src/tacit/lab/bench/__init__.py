@@ -11,8 +11,9 @@ from pathlib import Path
 
 from tacit.errors import PlanError, unknown
 from tacit.lab.bench.book import Book as Book
-from tacit.lab.bench.places import PLACES, SIZES, Place, place
-from tacit.lab.bench.rows import fits, make
+from tacit.lab.bench.places import PLACES, SIZES, Place
+from tacit.lab.bench.places import place as place
+from tacit.lab.bench.rows import make as make
 from tacit.lab.bench.worker import Worker
 from tacit.lab.data.datasets import about_dataset
 from tacit.lab.shelf import load_plan, plan_names
@@ -66,6 +67,3 @@ def _known(asked: Sequence[str], known: Sequence[str], where: str, what: str) ->
 def _say(words: str, quiet: bool) -> None:
     if not quiet:
         print(words, file=sys.stderr, flush=True)
-
-
-__all__ = ["PLACES", "Book", "Options", "bench", "fits", "make", "place"]

@@ -46,11 +46,9 @@ def best(rows: Iterable[Row]) -> dict[str, dict[str, Row]]:
 
 def advice(rows: Iterable[Row]) -> str:
     """The table: a need a row, a log a column; in brackets what recommending the most popular items has."""
-    rows = list(rows)
-    yard = {
-        row["data"]: row["metrics"]["NDCG@10"] for row in merged(rows) if row["plan"] == YARDSTICK and "metrics" in row
-    }
-    logs = list(dict.fromkeys(row["data"] for row in rows if "metrics" in row))
+    rows = [row for row in merged(rows) if "metrics" in row]
+    yard = {row["data"]: row["metrics"]["NDCG@10"] for row in rows if row["plan"] == YARDSTICK}
+    logs = list(dict.fromkeys(row["data"] for row in rows))
     head = ["if", *(f"{name} ({yard[name]:.3f})" if name in yard else name for name in logs)]
     lines = [head, ["---"] * len(head)]
     for need, plans in best(rows).items():

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tacit.lab.bench.places import PLACES
 from tacit.lab.trial import in_bytes
 
 Row = dict[str, Any]
@@ -16,8 +17,13 @@ _LAB = {"pooled": ("raw data", "a model"), "helped": ("not counted", "not counte
 
 def merged(rows: Iterable[Row]) -> list[Row]:
     """One row for each log and plan: numbers are means over the seeds, and `seeds` says which there are."""
-    ordered = sorted(rows, key=lambda row: (row["data"], row["plan"], row["seed"]))
+    ordered = sorted(rows, key=lambda row: (_place(row["data"]), row["plan"], row["seed"]))
     return [_one(list(some)) for _, some in groupby(ordered, key=lambda row: (row["data"], row["plan"]))]
+
+
+def _place(name: str) -> tuple[int, str]:
+    """Where a log stands: in the order of the bench, others behind."""
+    return (PLACES.index(name) if name in PLACES else len(PLACES), name)
 
 
 def _one(rows: Sequence[Row]) -> Row:
@@ -31,7 +37,7 @@ def _one(rows: Sequence[Row]) -> Row:
 
 
 def tables(rows: Iterable[Row]) -> str:
-    """Every log's table, under the log's name."""
+    """Every log's table, under what was taken of the log."""
     found = merged(rows)
     parts = []
     for name in dict.fromkeys(row["data"] for row in found):
