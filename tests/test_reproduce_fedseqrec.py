@@ -30,12 +30,12 @@ from tacit.lab.shelf import numbers_trained, plan_names
 from tacit.lab.worlds import movies
 
 TINY = Size(
-    {"dim": 4, "hidden": 4, "width": 8, "tokens": 4, "window": 4, "batch": 8, "steps": 1, "heads": 2},
+    {"dim": 4, "hidden": 4, "width": 8, "tokens": 4, "window": 4, "batch": 8, "heads": 2},
     {
         name: {"dim": 4, "negatives": 8, "window": 4, "epochs": 1, "steps": 1}
         for name in ("gru4rec", "bert4rec", "sr-gnn")
     },
-    *(2, 40, {"MoocData": 1}, None, (1, 2, 4), (0.0, 0.1), (0.2, 1.0), (1.0, 2.0), 1),
+    *({"MoocData": 1, "MovieData": 1}, 2, 40, {"MoocData": 1}, None, (1, 2, 4), (0.0, 0.1), (0.2, 1.0), (1.0, 2.0), 1),
 )
 
 

@@ -123,10 +123,12 @@ class _Paper:
     def _about(self, log: Log, found: Study) -> list[str]:
         """What was asked of whom, and in which size."""
         hyper = ", ".join(f"{name} {value}" for name, value in log.size.network.items())
+        steps = log.size.steps.get(log.paper, "all")
         asked = len(next(iter(found.values.values()))[WHOLE])
         return [
             f"1 + 99 sampled items, drawn once for each repeat, and all items never touched beside them; {asked} sessions.",
-            f"Networks of FedSeqRec and FedNewsRec here: {hyper}; {rounds_of(log)} rounds; ε = ∞ in every row.",
+            f"Networks of FedSeqRec and FedNewsRec here: {hyper}; {rounds_of(log)} rounds of {steps} batches an organisation; "
+            "ε = ∞ in every row. Models fitted in the lab are fitted once, and asked as often as the others.",
         ]
 
     def _labels(self) -> str:

@@ -49,6 +49,7 @@ class Size(NamedTuple):
 
     network: Mapping[str, Any]  # settings of every row with FedSeqRec's or FedNewsRec's network
     central: Mapping[str, Mapping[str, Any]]  # settings of central rows, by plan
+    steps: Mapping[str, int]  # most batches of an organisation in a round, by log; all where it is not named
     rounds: int
     asked: int  # sessions of a seed, at most
     people: Mapping[str, int]  # of an organisation at most, by log
@@ -72,16 +73,15 @@ SIZES = {
             "window": 10,
             "short": 10,
             "batch": 32,
-            "steps": 16,
         },
         {name: {"dim": 32, "negatives": 128, "window": 10, **more} for name, more in _CENTRAL.items()},
-        *(10, 500, {"MovieData": 500, "MoocData": 25}, 80),
+        *({"MoocData": 16, "MovieData": 64}, 10, 500, {"MovieData": 500, "MoocData": 25}, 80),
         *((1, 4, 16), (0.0, 0.02, 0.1), (0.0, 0.3, 1.0), (0.3, 1.0, 3.0), 2),
     ),
     "paper": Size(
         {**PUBLISHED, "optimiser": "sgd", "clip": 0.05, "batch": 32},
         {"bert4rec": {"dim": 100, "blocks": 4, "heads": 2, "wide": 512, "window": 29}},
-        *(200, 6000, {}, None),
+        *({}, 200, 6000, {}, None),
         *(
             tuple(range(1, 17)),
             (0.0, 0.005, 0.01, 0.02, 0.04, 0.08),
@@ -192,20 +192,18 @@ def plan_of(row: str, log: Log, settings: Mapping[str, Any] | None = None) -> Pl
 
 
 def _federated(name: str, log: Log, last: int, hyper: Mapping[str, Any]) -> dict[str, Any]:
-    """Rounds, who is awake and the paper's own rate; of a central fit, as many passes as there are rounds."""
-    rate = RATE[log.paper] if hyper.get("optimiser") == "sgd" else 0.01
+    """Rounds, batches, who is awake and the paper's own rate; a central fit takes as many steps as all of them together."""
+    optimiser, steps, awake = hyper.get("optimiser", "adam"), log.size.steps.get(log.paper, 0), AWAKE[log.paper]
+    rate = RATE[log.paper] if optimiser == "sgd" else 0.01
     if name.endswith("-cen"):
-        optimiser = hyper.get("optimiser", "adam")
-        return {"hyper.rate": rate, "hyper.optimiser": optimiser, "hyper.epochs": log.size.rounds, "hyper.steps": 0}
-    awake = {"sampler": "all"} if AWAKE[log.paper] == 1 else {"sampler": "poisson", "rate": AWAKE[log.paper]}
-    chosen = {f"{last}.rounds": rounds_of(log), f"{last}.hyper.rate": rate, f"{last}.cohort": awake}
-    if name == "fednewsrec":
-        return {
-            **chosen,
-            f"{last}.hyper.optimiser": hyper.get("optimiser", "adam"),
-            f"{last}.hyper.drop": hyper.get("drop", 0.0),
-        }
-    return {**chosen, f"{last}.server.delta": DELTA[log.paper]}
+        every = round(steps * len(log.organisations) * awake)
+        return {"hyper.rate": rate, "hyper.optimiser": optimiser, "hyper.epochs": rounds_of(log), "hyper.steps": every}
+    cohort = {"sampler": "all"} if awake == 1 else {"sampler": "poisson", "rate": awake}
+    own = {"hyper.rate": rate, "hyper.optimiser": optimiser, "hyper.steps": steps, "hyper.drop": hyper.get("drop", 0.0)}
+    chosen = {"rounds": rounds_of(log), "cohort": cohort, **own}
+    if name == "fedseqrec":
+        chosen["server.delta"] = DELTA[log.paper]
+    return {f"{last}.{key}": value for key, value in chosen.items()}
 
 
 def rounds_of(log: Log) -> int:
@@ -239,10 +237,17 @@ class Study:
             return
         plan = plan_of(row, self.log)
         self.digests[row] = plan.digest
-        parts = [
-            answers(learned(self.log, plan, seed), self.log.questions(plan, seed), seed, whole=True) for seed in seeds
-        ]
+        if _fitted(plan):  # in the lab, where no seed changes anything: once, and asked as often as the others
+            runs = dict.fromkeys(seeds, learned(self.log, plan, 0))
+        else:
+            runs = {seed: learned(self.log, plan, seed) for seed in seeds}
+        parts = [answers(run, self.log.questions(plan, seed), seed, whole=True) for seed, run in runs.items()]
         self.values[row] = {metric: np.concatenate([part[metric] for part in parts]) for metric in parts[0]}
+
+
+def _fitted(plan: Plan) -> bool:
+    """Whether a plan is fitted in the lab."""
+    return plan.stages[-1].cohort["sampler"] in ("pooled", "helped")
 
 
 def learned(log: Log, plan: Plan, seed: int, train: Population | None = None, **options: Any) -> Run:
