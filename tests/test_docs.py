@@ -150,10 +150,11 @@ def test_commands_exist_with_their_options(page):
         if found is None:
             continue
         given = found.params
-        for plan in (*([given["plan"]] if given.get("plan") else []), *given.get("plans", ())):
+        for plan in (*([given["plan"]] if given.get("plan") else []), *(given.get("plans") or ())):
             assert plan in plan_names() or plan == "1" or plan.endswith(".toml"), f"{words!r}: no plan {plan!r}"
-        data, protocol = given.get("data"), given.get("protocol")
-        assert data in (None, "1", *dataset_names()) or data.endswith((".csv", ".parquet")), words
+        protocol = given.get("protocol")
+        for data in (given.get("data"), *(given.get("logs") or ())):
+            assert data in (None, "1", *dataset_names()) or data.endswith((".csv", ".parquet")), words
         assert protocol in (None, *PROTOCOLS), words
         if given.get("setting") and given.get("plan") in plan_names():
             choose(given["plan"], parsed(given["setting"]))  # refuses a setting that there is not

@@ -1,10 +1,11 @@
-"""`tacit reproduce`: a paper's tables and figures, ours beside theirs."""
+"""`tacit reproduce`: a paper's tables and figures, ours beside theirs; with `--all`, every plan on one bench."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tacit.cli.bench import run_bench
 from tacit.cli.common import print_json
 
 
@@ -14,25 +15,35 @@ def reproduce(
     table: Annotated[list[int] | None, typer.Option(help="A table by its number; may be repeated.")] = None,
     figure: Annotated[list[int] | None, typer.Option(help="A figure by its number; may be repeated.")] = None,
     size: Annotated[str, typer.Option(help="small: minutes on two cores; paper: the paper's own sizes.")] = "small",
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
-    data: Annotated[str | None, typer.Option(help="Another dataset than the paper's.")] = None,
-    out: Annotated[Path | None, typer.Option(help="A file for the JSON.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds; 3, and 1 with --all.")] = None,
+    logs: Annotated[list[str] | None, typer.Option("--data", help="Another dataset; with --all, several.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A file for the JSON; --all goes on where it ends.")] = None,
     report: Annotated[Path | None, typer.Option(help="A file for a page with the curves drawn.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Every plan on every log, instead of a paper.")] = False,
+    plans: Annotated[list[str] | None, typer.Option("--plan", help="With --all: a plan; may be repeated.")] = None,
+    limit: Annotated[float | None, typer.Option(min=1, help="With --all: seconds that one plan may take.")] = None,
 ) -> None:
     """Print a paper's tables and figures, ours beside theirs, and say which of its findings hold."""
     from tacit.lab import reproduce as papers
     from tacit.record import write_json
     from tacit.report import write_paper
 
+    if size not in ("small", "paper"):
+        raise typer.BadParameter(f"--size must be small or paper, got {size!r}.")
+    if everything:
+        _refuse({"paper": name, "--part": part, "--table": table, "--figure": figure, "--report": report})
+        run_bench(logs or [], plans or [], seeds or 1, size, limit, out, as_json)
+        return
+    if plans or limit or len(logs or ()) > 1:
+        raise typer.BadParameter("--plan, --limit and several --data belong to --all; a paper has its own plans.")
     if name is None:
         for one in papers.paper_names():
             print(f"{one:<12} {papers.paper(one).ABOUT}")
         return
-    if size not in ("small", "paper"):
-        raise typer.BadParameter(f"--size must be small or paper, got {size!r}.")
     parts = (*(part or ()), *(f"table{n}" for n in table or ()), *(f"figure{n}" for n in figure or ()))
-    options = papers.Options(parts, size, tuple(range(seeds)), data)
+    seeds = seeds or 3
+    options = papers.Options(parts, size, tuple(range(seeds)), logs[0] if logs else None)
     made = papers.reproduce(name, options)
     found = {"paper": name, "size": size, "seeds": seeds, "parts": [one.to_dict() for one in made]}
     if out is not None:
@@ -43,3 +54,12 @@ def reproduce(
         print_json(found)
     else:
         print("\n\n".join(one.to_markdown() for one in made))
+
+
+def _refuse(given: dict[str, object]) -> None:
+    """What belongs to a paper is not asked of the bench."""
+    for option, value in given.items():
+        if value:
+            raise typer.BadParameter(
+                f"--all is every plan on one bench and takes no {option}, got {value!r}; leave it out."
+            )

@@ -19,7 +19,7 @@ from tacit.lab.candidates import Candidates, Everything
 from tacit.lab.data import Population
 from tacit.lab.engine import chunk_events
 from tacit.lab.run import Run
-from tacit.lab.split import RECENT, Split, latest
+from tacit.lab.split import Split, latest
 from tacit.metrics import rank, summary
 
 CHUNK_SCORES = 1 << 21  # scores held at a time
@@ -56,23 +56,25 @@ def _collect(found: np.ndarray, pending: list, keep: int) -> None:
 
 
 def top_lists(
-    run: Run, split: Split, n: int = 10, *, among: np.ndarray | None = None, seed: int = 0
+    run: Run, split: Split, n: int = 10, *, among: np.ndarray | None = None, again: bool = False, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
     """The devices asked, and for each the n best items that are not in its history, by the device's own ranking.
 
-    Equal scores stand in random order; `among` names the items that may be listed; a short list ends in -1.
+    Equal scores stand in random order; `among` names the items that may be listed, `again` lists also what a device has; a
+    short list ends in -1.
     """
     devices = np.unique(split.test.device)
     key = jax.random.key(seed, impl=KEYS)
     lists = np.full((devices.size, n), -1, np.int32)
     items = np.random.default_rng(seed).permutation(run.population.catalog.n_items).astype(np.int32)
     barred = np.zeros(items.size, bool) if among is None else ~np.isin(items, among)
+    shown, without = split.test.recent.shape[1], None if again else split.asked
     for bucket, some in _groups(run, split, devices):
         for part in chunks_of(some[:, None], bucket, items.size):
             part = part[:, 0]
             who = devices[part]
-            place, recent = np.searchsorted(bucket.ids, who), latest(split.asked, who, RECENT)[:, None]
-            mask = seen_mask(split.asked, who, np.argsort(items)) | barred
+            place, recent = np.searchsorted(bucket.ids, who), latest(split.asked, who, shown)[:, None]
+            mask = seen_mask(without, who, np.argsort(items)) | barred
             asked = Asked(run.params, bucket.home, bucket.own, place, who[:, None], recent)
             made = np.asarray(lists_of(run.method, run.stage, n, key, asked, items, mask)[0])
             lists[part, : made.shape[1]] = made

@@ -12,7 +12,7 @@ from tacit.lab.cut import compact
 from tacit.lab.data import Population
 from tacit.lab.evaluate import ranks, top_lists
 from tacit.lab.run import Run
-from tacit.lab.sessions import at_least, clean, merge_repeats
+from tacit.lab.sessions import at_least, clean, comes_back, merge_repeats
 from tacit.lab.split import (
     Split,
     calendar_days,
@@ -80,14 +80,16 @@ class Protocol:
         return Answers(self.name, candidates.label, means, values, units, split.notes, self.by)
 
     def _by_lists(self, run: Run, split: Split, seed: int) -> Answers:
-        devices, lists = top_lists(run, split, self.lists, among=np.unique(split.train.items), seed=seed)
+        again = getattr(self.offer(split, seed), "without", "") == "nothing"
+        devices, lists = top_lists(run, split, self.lists, among=np.unique(split.train.items), again=again, seed=seed)
         relevant = _relevant(split, devices)
         means = list_summary(lists, relevant, self.metrics, n_items=split.log.catalog.n_items)
         own = [
             name for name in self.metrics if name.partition("@")[0] in ("P", "R", "Precision", "Recall", "HR", "NDCG")
         ]
         values = {name: per_list(lists, relevant, name) for name in own}
-        return Answers(self.name, "all training items not yet seen", means, values, devices, split.notes)
+        label = "all training items" + ("" if again else " not yet seen")
+        return Answers(self.name, label, means, values, devices, split.notes)
 
 
 def _negatives(candidates: Candidates) -> int | None:
@@ -108,6 +110,7 @@ def _positive(labels: np.ndarray) -> np.ndarray:
 
 
 _RANKS = ("HR@{n}", "NDCG@{n}")
+_SHOWN = 30  # newest events that a question of `bench` shows
 _SESSION = 64  # events of the session a question of `seqmf` shows: nearly always all of them
 
 
@@ -124,6 +127,14 @@ PROTOCOLS = {
             lambda log, seed: leave_last_out(log),
             lambda split, seed: Everything(),
             ("HR@10", "NDCG@10", "MRR@10"),
+        ),
+        Protocol(
+            "bench",
+            "lists of 10, each person's last item; with what they have already where people come back to things",
+            lambda log, seed: leave_last_out(log, recent=_SHOWN),
+            lambda split, seed: Everything("nothing" if comes_back(split.log) else "history"),
+            ("NDCG@10", "HR@10", "Coverage@10"),
+            lists=10,
         ),
         Protocol(
             "seqmf",

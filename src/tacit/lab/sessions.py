@@ -42,6 +42,12 @@ def merge_repeats(population: Population) -> Population:
     return take(population, keep)
 
 
+def comes_back(population: Population) -> bool:
+    """Whether anybody has any item twice: apps and places are used again, a film is rated once."""
+    pair = owners(population) * population.catalog.n_items + population.items
+    return np.unique(pair).size < pair.size
+
+
 def at_least(population: Population, events: int) -> Population:
     """Only people with so many events."""
     kept = np.flatnonzero(population.lengths >= events)

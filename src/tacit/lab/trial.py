@@ -49,12 +49,7 @@ class Trial:
         """What a device sent over the whole run."""
         if any(stage.cohort["sampler"] == "pooled" for stage in self.run.plan.stages):
             return "raw data"
-        size = self.run.bytes_up_per_device
-        for unit in ("B", "kB", "MB"):
-            if size < 1000:
-                return f"{size:.0f} {unit}" if size else "nothing"
-            size /= 1000
-        return f"{size:.1f} GB"
+        return in_bytes(self.run.bytes_up_per_device)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain values."""
@@ -78,6 +73,19 @@ class Trial:
             "seconds": self.seconds,
             "devices_per_second": reports / max(sum(row["seconds"] for row in run.rounds), 1e-9),
         }
+
+
+def in_bytes(size: float) -> str:
+    """So many bytes, as a person reads them.
+
+    >>> in_bytes(0), in_bytes(1234), in_bytes(5.6e9)
+    ('nothing', '1 kB', '5.6 GB')
+    """
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if size else "nothing"
+        size /= 1000
+    return f"{size:.1f} GB"
 
 
 def trial(

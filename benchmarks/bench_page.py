@@ -1,0 +1,39 @@
+"""Puts the rows of the bench into docs/bench.md, and its advice into the README: every number comes from results/bench.json.
+
+tacit reproduce --all --out benchmarks/results/bench.json
+python benchmarks/bench_page.py
+"""
+
+from pages import fill, read
+
+from tacit.lab.bench.advice import advice
+from tacit.lab.bench.places import PLACES
+from tacit.lab.bench.tables import tables
+from tacit.lab.shelf import plan_names
+
+
+def made_with() -> str:
+    """How much there is, and what it was made on."""
+    book = read("bench")
+    rows, machine = book["rows"], book["machine"]
+    numbers = [row for row in rows if "metrics" in row]
+    seeds = sorted({row["seed"] for row in rows})
+    wanted = len(plan_names()) * len(PLACES) * len(seeds)
+    rest = f" {wanted - len(rows)} of {wanted} have not been run yet." if len(rows) < wanted else ""
+    return (
+        f"Size {book['size']}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}; "
+        f"{len(numbers)} rows with numbers, {len(rows) - len(numbers)} that say why not.{rest} "
+        f"Machine: {machine['device']}, {machine['cores']} cores, JAX {machine['jax']}, shared with other work.\n"
+    )
+
+
+PARTS = {
+    "advice": lambda: advice(read("bench")["rows"]),
+    "made with": made_with,
+    "tables": lambda: tables(read("bench")["rows"]),
+}
+
+
+if __name__ == "__main__":
+    fill("bench.md", PARTS)
+    fill("../README.md", {"advice": PARTS["advice"]})

@@ -1,0 +1,98 @@
+"""Puts the numbers of the results into docs/fedseqrec.md: every number of its tables comes from a file in results.
+
+tacit reproduce fedseqrec --out benchmarks/results/reproduce-fedseqrec.json
+python benchmarks/fedseqrec_weights.py --jobs 16
+python benchmarks/fedseqrec.py
+python benchmarks/fedseqrec_page.py
+"""
+
+from typing import Any
+
+from pages import RESULTS, fill, read, table
+
+NAME = "reproduce-fedseqrec"
+
+
+def made(*kinds: str) -> list[dict[str, Any]]:
+    """The tables or figures there are."""
+    parts = read(NAME)["parts"] if (RESULTS / f"{NAME}.json").is_file() else []
+    return [one for one in parts if one["name"].startswith(kinds)]
+
+
+def said(one: dict[str, Any], body: str) -> str:
+    """A part under its title, with its notes."""
+    notes = "\n".join(f"- {note}" for note in one["notes"])
+    return f"**{one['title']}** ({one['data']})\n\n{body}\n\n{notes}\n"
+
+
+def tables() -> str:
+    """Tables 2 to 4, the paper's numbers in brackets."""
+    return "\n".join(said(one, _rows(one)) for one in made("table"))
+
+
+def figures() -> str:
+    """Figures 5 to 10: those that compare a few as tables, curves point by point."""
+    return "\n".join(said(one, _rows(one) if "rows" in one else _points(one)) for one in made("figure"))
+
+
+def _rows(one: dict[str, Any]) -> str:
+    return table(["", *one["columns"]], [[row, *texts.values()] for row, texts in one["texts"].items()])
+
+
+def _points(one: dict[str, Any]) -> str:
+    places = sorted({x for points in one["series"].values() for x, _ in points})
+    curves = [dict(map(tuple, points)) for points in one["series"].values()]
+    lines = [[f"{x:g}", *(f"{curve[x]:.2f}" if x in curve else "–" for curve in curves)] for x in places]
+    return table([one["x"], *one["series"]], lines)
+
+
+def weights() -> str:
+    """How much each recipe gains on averaging, world by world."""
+    found = read("fedseqrec-weights")
+    worlds = list(dict.fromkeys((row["taste_gap"], row["activity_gap"]) for row in found["rows"]))
+    cells = {(row["recipe"], row["taste_gap"], row["activity_gap"]): row for row in found["rows"]}
+    recipes = list(dict.fromkeys(row["recipe"] for row in found["rows"]))
+    head = ["MRR at taste, activity", *(f"{taste:g}, {activity:g}" for taste, activity in worlds)]
+    lines = [[recipe, *(_gain(cells[recipe, *world]) for world in worlds)] for recipe in recipes]
+    size = found["size"]
+    words = (
+        f"{size['users']} people in {size['silos']} organisations, {found['seeds']} seeds, {size['rounds']} rounds. "
+    )
+    return f"{words}A star: the interval of the difference from `average`, person by person, does not hold 0.\n\n{table(head, lines)}"
+
+
+def _gain(row: dict[str, Any]) -> str:
+    star = "" if row["gain"][1] <= 0 <= row["gain"][2] else " *"
+    return f"{row['mrr'][0]:.4f} ({row['gain'][0]:+.4f}){star}"
+
+
+def speed() -> str:
+    """Epochs, memory and steps, machine by machine."""
+    lines = []
+    for platform in ("cpu", "gpu"):
+        if not (RESULTS / f"fedseqrec-{platform}.json").is_file():
+            continue
+        found = read(f"fedseqrec-{platform}")
+        on, epoch = found["machine"]["device"], found.get("epoch")
+        if epoch:
+            took = [f"{epoch[name]['ms']:.0f} ms" for name in ("central loop", "local epoch")]
+            lines.append(
+                [on, "an epoch: central loop, at home", ", ".join(took), f"{epoch['local over central']:.2f} ×"]
+            )
+        for row in found.get("memory", ()):
+            lines.append(
+                [on, f"{row['people']:,.0f} people, 20 steps", f"{row['seconds']:.1f} s", f"{row['GiB']:.2f} GiB"]
+            )
+        for row in found.get("step", ()):
+            share = "–" if row["share of peak"] is None else f"{row['share of peak']:.1%} of peak"
+            lines.append(
+                [on, f"published size, {row['batch']} a step", f"{row['samples a second']:,.0f} samples/s", share]
+            )
+    return table(["machine", "what", "took", "and"], lines)
+
+
+PARTS = {"tables": tables, "figures": figures, "weights": weights, "speed": speed}
+
+
+if __name__ == "__main__":
+    fill("fedseqrec.md", PARTS)

@@ -1,0 +1,24 @@
+"""`tacit reproduce --all`: every plan on every log, asked in one way, kept row by row."""
+
+from pathlib import Path
+
+from tacit.cli.common import print_json
+
+DEFAULT = Path("bench.json")
+LIMIT = {"small": 300.0}  # seconds for a row, where no limit was named
+
+
+def run_bench(
+    data: list[str], plans: list[str], seeds: int, size: str, limit: float | None, out: Path | None, as_json: bool
+) -> None:
+    """Make the rows that the file does not hold, then print all of them, and what to use for what."""
+    from tacit.lab.bench import Options, bench
+    from tacit.lab.bench.advice import advice
+    from tacit.lab.bench.tables import tables
+
+    options = Options(tuple(data), tuple(plans), tuple(range(seeds)), size, limit or LIMIT.get(size), quiet=False)
+    book = bench(options, out or DEFAULT).to_dict()
+    if as_json:
+        print_json(book)
+    else:
+        print(tables(book["rows"]), advice(book["rows"]), f"kept in {out or DEFAULT}", sep="\n\n")
