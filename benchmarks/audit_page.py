@@ -1,7 +1,7 @@
 """Puts the numbers of the results into docs/audit.md: every number of its tables comes from a file in results.
 
 python benchmarks/audit.py
-tacit reproduce privrec --part table6 --data movies --out benchmarks/results/reproduce-privrec-membership.json
+tacit reproduce privrec --part table6 --out benchmarks/results/reproduce-privrec-membership.json
 python benchmarks/audit_page.py
 """
 
@@ -31,12 +31,12 @@ def one_run() -> str:
 
 
 def membership() -> str:
-    """Table 6, where it was made: it takes an hour on two cores."""
+    """Table 6, where it was made: it takes half an hour on two cores."""
     name, parts = "reproduce-privrec-membership", []
     for one in read(name)["parts"] if (RESULTS / f"{name}.json").is_file() else ():
         lines = [[row, *texts.values()] for row, texts in one["texts"].items()]
         notes = "\n".join(f"- {note}" for note in one["notes"])
-        title = f"**{one['title']}** ({one['data']}, synthetic; the paper's numbers, on its own data, in brackets)"
+        title = f"**{one['title']}** ({one['data']}; the paper's numbers in brackets)"
         parts.append(f"{title}\n\n{table(['', *one['columns']], lines)}\n\n{notes}\n")
     return "\n".join(parts)
 

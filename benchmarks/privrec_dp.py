@@ -3,7 +3,7 @@
     python benchmarks/privrec_dp.py --size small                  # minutes on two cores: fewer seeds, ε and people
     python benchmarks/privrec_dp.py --jobs 3                      # three seeds, six ε; for a GPU
     python benchmarks/privrec_dp.py --data movies --users 100000  # a synthetic log of many people
-    python benchmarks/privrec_dp.py --page                        # puts the tables of the results into docs/privrec.md
+    python benchmarks/privrec_page.py                             # puts the tables of the results into docs/privrec.md
 
 Everything is (ε, δ) for the whole run, unit user, a trusted server, δ below 1/people^1.1. People are held out as in the
 paper: a fifth takes no part in training, half of their events adapts, liked items of the rest are asked among all
@@ -12,7 +12,6 @@ others, from 10 on.
 """
 
 import argparse
-import json
 import math
 import multiprocessing
 import re
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from harness import RESULTS, machine, write
+from harness import machine, write
 
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import dataset
@@ -223,43 +222,6 @@ def log_of(data: str | None, users: int, asked: int) -> Log:
     return Log(f"movies, synthetic, {users:,} people", dataset("movies", users=users), asked)
 
 
-def table(result: dict[str, Any]) -> str:
-    """One log's Hits@10: a row a recipe, a column an ε; a star where the interval of the gain on popularity is above 0."""
-    rows = result["rows"]
-    epsilons = sorted((e for e in rows if e != "nothing sent"), key=float)
-    names = list(dict.fromkeys(name for e in epsilons for name in rows[e]))
-    alone = rows["nothing sent"]["untrained, adapted"]["Hits@10"][0]
-    lines = [
-        f"**{result['data']}**: {result['people']:,} people learn, {result['seeds']} seed(s), δ = {result['delta']:.1e}.",
-        "",
-    ]
-    lines += [
-        f"| Hits@10 at ε | {' | '.join('∞' if e == 'inf' else e for e in epsilons)} |",
-        f"|---|{'---|' * len(epsilons)}",
-    ]
-    for name in names:
-        lines.append(f"| {name} | {' | '.join(_cell(rows[e].get(name)) for e in epsilons)} |")
-    return "\n".join(
-        [*lines, f"| untrained, adapted at home (nothing sent) | {' | '.join([f'{alone:.4f}'] * len(epsilons))} |"]
-    )
-
-
-def _cell(cell: dict[str, Any] | None) -> str:
-    if cell is None:
-        return "–"
-    mean, low, high = cell["Hits@10"]
-    star = " *" if cell.get("Hits@10, less popularity", [0, 0, 0])[1] > 0 else ""
-    return f"{mean:.4f} ± {(high - low) / 2:.4f}{star}"
-
-
-def page() -> None:
-    """The tables of every result file, between their marks."""
-    path, mark = Path(__file__).parents[1] / "docs" / "privrec.md", "<!-- tables -->\n"
-    found = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(RESULTS.glob("privrec-dp-*.json"))]
-    before, _, after = path.read_text(encoding="utf-8").split(mark)
-    path.write_text(mark.join([before, "\n\n".join(map(table, found)) + "\n", after]), encoding="utf-8")
-
-
 def _seed(task: tuple, seed: int) -> dict[Any, dict[str, np.ndarray]]:
     """One seed in a process of its own."""
     warnings.simplefilter("ignore", HopelessWarning)
@@ -277,10 +239,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="seeds played at a time")
     parser.add_argument("--keep", type=Path, help="folder of single runs; what is there is not run again")
     parser.add_argument("--recipes", nargs="*", default=list(RECIPES))
-    parser.add_argument("--page", action="store_true")
     options = parser.parse_args()
-    if options.page:
-        return page()
     small = options.size == "small"
     seeds = range(options.first, options.first + (options.seeds or (1 if small else 3)))
     recipes = list(dict.fromkeys(["popularity", *options.recipes]))

@@ -1,0 +1,100 @@
+"""Puts the numbers of the results into docs/privrec.md: every number of its tables comes from a file in results.
+
+python benchmarks/privrec_dp.py --jobs 3
+tacit reproduce privrec --out benchmarks/results/reproduce-privrec.json
+tacit reproduce privrec --size paper --out benchmarks/results/reproduce-privrec-paper.json
+python benchmarks/privrec_page.py
+"""
+
+from typing import Any
+
+from pages import RESULTS, fill, read, table
+
+OURS, RIVAL = "counts and tastes (dp-privrec)", "popularity"
+
+
+def studies() -> list[dict[str, Any]]:
+    """The results of every log, the one of real people first, then by people."""
+    found = [read(file.stem) for file in RESULTS.glob("privrec-dp-*.json")]
+    return sorted(found, key=lambda one: (one["data"] != "ml-1m", one["people"]))
+
+
+def recipes() -> str:
+    """Each log's Hits@10: a row a recipe, a column an ε."""
+    return "\n\n".join(_recipes(one) for one in studies() if max(map(len, one["rows"].values())) > 2)
+
+
+def _recipes(one: dict[str, Any]) -> str:
+    rows = one["rows"]
+    epsilons = sorted((e for e in rows if e != "nothing sent"), key=float)
+    names = list(dict.fromkeys(name for e in epsilons for name in rows[e]))
+    alone = rows["nothing sent"]["untrained, adapted"]["Hits@10"][0]
+    lines = [[name, *(_cell(rows[e].get(name)) for e in epsilons)] for name in names]
+    lines.append(["untrained, adapted at home (nothing sent)", *[f"{alone:.4f}"] * len(epsilons)])
+    head = ["Hits@10 at ε", *("∞" if e == "inf" else e for e in epsilons)]
+    words = f"**{one['data']}**: {one['people']:,} people learn, {one['seeds']} seeds from {one['first seed']} on, δ = {one['delta']:.1e}."
+    return f"{words}\n\n{table(head, lines)}"
+
+
+def _cell(cell: dict[str, Any] | None) -> str:
+    """A star where the interval of the gain on popularity, person by person, lies above 0."""
+    if cell is None:
+        return "–"
+    mean, low, high = cell["Hits@10"]
+    star = " *" if cell.get("Hits@10, less popularity", [0, 0, 0])[1] > 0 else ""
+    return f"{mean:.4f} ± {(high - low) / 2:.4f}{star}"
+
+
+def people() -> str:
+    """What counts and tastes gain on counts of the same ε, by how many people learn."""
+    found = [one for one in studies() if any(OURS in cells for cells in one["rows"].values())]
+    epsilons = sorted({e for one in found for e in one["rows"] if e != "nothing sent"}, key=float)
+    head = ["people", *(f"ε = {'∞' if e == 'inf' else e}" for e in epsilons)]
+    return table(
+        head,
+        [[f"{one['people']:,} ({one['data'].split(',')[0]})", *(_gain(one, e) for e in epsilons)] for one in found],
+    )
+
+
+def _gain(one: dict[str, Any], epsilon: str) -> str:
+    cells = one["rows"].get(epsilon, {})
+    if OURS not in cells:
+        return "–"
+    base, (mean, low, high) = cells[RIVAL]["Hits@10"][0], cells[OURS]["Hits@10, less popularity"]
+    sure = "" if low <= 0 <= high else " *"
+    return f"{mean / base:+.0%}{sure}"
+
+
+def printed(name: str) -> str:
+    """Tables and figures of a run of `tacit reproduce privrec`, where it was made."""
+    if not (RESULTS / f"{name}.json").is_file():
+        return ""
+    return "\n".join(_part(one) for one in read(name)["parts"])
+
+
+def _part(one: dict[str, Any]) -> str:
+    notes = "\n".join(f"- {note}" for note in one["notes"])
+    return f"**{one['title']}** ({one['data']})\n\n{_rows(one) if 'rows' in one else _points(one)}\n\n{notes}\n"
+
+
+def _rows(one: dict[str, Any]) -> str:
+    return table(["", *one["columns"]], [[row, *texts.values()] for row, texts in one["texts"].items()])
+
+
+def _points(one: dict[str, Any]) -> str:
+    curves = {name: dict(map(tuple, points)) for name, points in one["series"].items()}
+    places = sorted({x for curve in curves.values() for x in curve})
+    lines = [[f"{x:g}", *(f"{curve[x]:.3f}" if x in curve else "–" for curve in curves.values())] for x in places]
+    return table([one["x"], *curves], lines)
+
+
+PARTS = {
+    "recipes": recipes,
+    "people": people,
+    "small": lambda: printed("reproduce-privrec"),
+    "paper": lambda: printed("reproduce-privrec-paper"),
+}
+
+
+if __name__ == "__main__":
+    fill("privrec.md", PARTS)
