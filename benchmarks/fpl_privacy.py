@@ -36,7 +36,7 @@ from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate
 from tacit.plans import Plan
 
-LOGS = ("foursquare-italy", "ml-latest-small", "tastes")  # the last is synthetic, and always there
+LOGS = ("ml-1m", "foursquare-italy", "ml-latest-small", "tastes")  # the last is synthetic, and always there
 EPOCHS, MESSAGES, ATTACKED = 20, (1, 10, 100), 100
 CENTRAL, LOCAL, FIRST = (2.0, 8.0, 32.0, 128.0), (8.0, 128.0), (2.0, 4.0, 6.0)
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 DOCS = Path(__file__).parent.parent / "docs"
@@ -21,6 +22,32 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 def span(values: list[float]) -> str:
     """A mean, and half of its interval."""
     return f"{values[0]:.3f} ± {(values[2] - values[1]) / 2:.3f}"
+
+
+def reproduced(name: str, digits: int = 3) -> str:
+    """The tables and figures that a run of `tacit reproduce` wrote, where there is its file."""
+    parts = read(name)["parts"] if (RESULTS / f"{name}.json").is_file() else []
+    return "\n".join(part(one, digits) for one in parts)
+
+
+def part(one: dict[str, Any], digits: int = 3) -> str:
+    """A table or a figure under its title, with its notes."""
+    notes = "\n".join(f"- {note}" for note in one["notes"])
+    body = _rows(one) if "rows" in one else _points(one, digits)
+    return f"**{one['title']}** ({one['data']}; the paper's numbers in brackets)\n\n{body}\n\n{notes}\n"
+
+
+def _rows(one: dict[str, Any]) -> str:
+    return table(["", *one["columns"]], [[row, *texts.values()] for row, texts in one["texts"].items()])
+
+
+def _points(one: dict[str, Any], digits: int) -> str:
+    curves = {name: dict(map(tuple, points)) for name, points in one["series"].items()}
+    places = sorted({x for curve in curves.values() for x in curve})
+    lines = [
+        [f"{x:g}", *(f"{curve[x]:.{digits}f}" if x in curve else "–" for curve in curves.values())] for x in places
+    ]
+    return table([one["x"], *curves], lines)
 
 
 def fill(page: str, parts: Mapping[str, Callable[[], str]]) -> None:

@@ -6,9 +6,10 @@ tacit reproduce privrec --size paper --out benchmarks/results/reproduce-privrec-
 python benchmarks/privrec_page.py
 """
 
+from functools import partial
 from typing import Any
 
-from pages import RESULTS, fill, read, table
+from pages import RESULTS, fill, read, reproduced, table
 
 OURS, RIVAL = "counts and tastes (dp-privrec)", "popularity"
 
@@ -65,34 +66,11 @@ def _gain(one: dict[str, Any], epsilon: str) -> str:
     return f"{mean / base:+.0%}{sure}"
 
 
-def printed(name: str) -> str:
-    """Tables and figures of a run of `tacit reproduce privrec`, where it was made."""
-    if not (RESULTS / f"{name}.json").is_file():
-        return ""
-    return "\n".join(_part(one) for one in read(name)["parts"])
-
-
-def _part(one: dict[str, Any]) -> str:
-    notes = "\n".join(f"- {note}" for note in one["notes"])
-    return f"**{one['title']}** ({one['data']})\n\n{_rows(one) if 'rows' in one else _points(one)}\n\n{notes}\n"
-
-
-def _rows(one: dict[str, Any]) -> str:
-    return table(["", *one["columns"]], [[row, *texts.values()] for row, texts in one["texts"].items()])
-
-
-def _points(one: dict[str, Any]) -> str:
-    curves = {name: dict(map(tuple, points)) for name, points in one["series"].items()}
-    places = sorted({x for curve in curves.values() for x in curve})
-    lines = [[f"{x:g}", *(f"{curve[x]:.3f}" if x in curve else "–" for curve in curves.values())] for x in places]
-    return table([one["x"], *curves], lines)
-
-
 PARTS = {
     "recipes": recipes,
     "people": people,
-    "small": lambda: printed("reproduce-privrec"),
-    "paper": lambda: printed("reproduce-privrec-paper"),
+    "small": partial(reproduced, "reproduce-privrec"),
+    "paper": partial(reproduced, "reproduce-privrec-paper"),
 }
 
 
