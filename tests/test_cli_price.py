@@ -48,6 +48,7 @@ def test_price_of_the_papers():
         (["price"], "Name a plan to price"),
         (["price", "fcff"], "did you mean 'fcf'"),
         (["price", "fcf", "--set", "privacy.epsilon=4"], "empty promise"),
+        (["price", "fcf", "--epsilon", "4"], "empty promise"),
         (
             ["price", "fcf", "--set", "privacy.mechanism=gausian", "--set", "privacy.epsilon=4"],
             "did you mean 'gaussian'",
@@ -79,3 +80,8 @@ def test_a_budget_holds_over_runs(tmp_path):
     assert second["spent"]["messages"]["worst"] == 3
     assert second["spent"]["epsilon"]["worst"] <= 3
     assert (tmp_path / "two" / "card.md").read_text(encoding="utf-8").startswith("# Privacy card: fcf")
+
+
+def test_one_promise_is_shared_by_all_stages():
+    printed = tacit("price", "dp-privrec", "--epsilon", "2", "--users", "5000").stdout
+    assert printed.startswith("dp-privrec for 5,000 devices: ε = 2, δ = ")

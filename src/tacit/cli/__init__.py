@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from tacit.cli.audit import audit_plan
-from tacit.cli.common import print_json, print_trials, with_settings
+from tacit.cli.common import Epsilon, print_json, print_trials, with_settings
 from tacit.cli.compare import compare_plans
 from tacit.cli.data import app as data_commands
 from tacit.cli.demo import demo
@@ -88,6 +88,7 @@ def run(
     protocol: Annotated[str, typer.Option(help="How to ask; `tacit protocols` lists the ways.")] = "full",
     every: Annotated[int, typer.Option(min=0, help="Ask every so many rounds too; 0 asks at the end.")] = 0,
     seed: Seed = 0,
+    epsilon: Epsilon = None,
     setting: Annotated[list[str] | None, typer.Option("--set", help="hyper.dim=64 and so on; may be repeated.")] = None,
     out: Annotated[Path | None, typer.Option(help="A folder for the run.")] = None,
     resume: Annotated[Path | None, typer.Option(help="A run's folder to go on in, where it ended.")] = None,
@@ -106,7 +107,7 @@ def run(
         raise typer.BadParameter(f"--resume {resume} goes on in that folder; leave --out {out} away.")
     if window is not None and budget is None:
         raise typer.BadParameter("--window needs --budget, the ε that it renews.")
-    chosen = with_settings(load_plan(plan), setting or [])
+    chosen = with_settings(load_plan(plan), setting or [], epsilon)
     log = open_log(data, devices, seed)
     quiet = True if as_json else None
     limit = None if budget is None else _budget(budget, window, len(log))

@@ -1,15 +1,17 @@
 """What several commands share: settings on the command line, JSON on the way out."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
+Epsilon = Annotated[float | None, typer.Option(help="The privacy promise of the run; the noise is found.")]
 
-def with_settings(plan: Any, settings: list[str]) -> Any:
-    """The plan with `--set name=value` applied."""
+
+def with_settings(plan: Any, settings: list[str], epsilon: float | None = None) -> Any:
+    """The plan with `--set name=value` applied, and its promise made."""
     from tacit.lab.shelf import choose
 
-    return choose(plan, parsed(settings)) if settings else plan
+    return choose(plan, parsed(settings), epsilon) if settings or epsilon is not None else plan
 
 
 def parsed(settings: list[str]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tacit.cli.common import print_json, with_settings
+from tacit.cli.common import Epsilon, print_json, with_settings
 
 
 def price_plan(
@@ -13,6 +13,7 @@ def price_plan(
     users: Annotated[int, typer.Option(min=1, help="How many devices take part.")] = 1000,
     items: Annotated[int, typer.Option(min=1, help="How many items there are.")] = 1000,
     events: Annotated[int, typer.Option(min=1, help="Events in a typical history.")] = 50,
+    epsilon: Epsilon = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="privacy.epsilon=4 and so on; may be repeated.")
     ] = None,
@@ -32,7 +33,7 @@ def price_plan(
     from tacit.privacy.card import card, to_markdown
     from tacit.privacy.price import price
 
-    chosen = complete(with_settings(load_plan(plan), setting or []))
+    chosen = complete(with_settings(load_plan(plan), setting or [], epsilon))
     cost = price(chosen, users)
     if as_card and not as_json:
         print(to_markdown(card(cost)))
