@@ -45,7 +45,7 @@ class Reference(NamedTuple):
 REFERENCES = {
     "gru4rec": Reference({"NDCG@10": 0.1551, "HR@10": 0.2753}, "RecBole, one layer, best of 4 rates"),
     "sr-gnn": Reference({"NDCG@10": 0.1360, "HR@10": 0.2425}, "RecBole, best of 5 rates"),
-    "bert4rec": Reference({"NDCG@10": 0.0381, "HR@10": 0.0791}, "RecBole, best of 5 rates; undertrained"),
+    "bert4rec": Reference({"NDCG@10": 0.0381, "HR@10": 0.0791}, "RecBole, best of 5 rates"),
     "fedrec-plus": Reference({"RMSE": 0.916, "MAE": 0.724}, "Surprise, NMF; its SVD with biases has 0.873 and 0.686"),
 }
 
