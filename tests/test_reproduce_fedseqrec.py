@@ -8,24 +8,10 @@ import pytest
 from tacit.lab.reproduce import Options, fedseqrec_figures, fedseqrec_study, paper, reproduce
 from tacit.lab.reproduce.fedseqrec import IMPROV, fewer
 from tacit.lab.reproduce.fedseqrec_figures import Figures, training_loss
+from tacit.lab.reproduce.fedseqrec_logs import SIZES, Log, Size, logs, some
 from tacit.lab.reproduce.fedseqrec_orders import central, falls, gains, ranking, rises, settled, together, why_not
 from tacit.lab.reproduce.fedseqrec_printed import COLUMNS, IMPROVED, PARAMETERS, TABLE3, TABLE4
-from tacit.lab.reproduce.fedseqrec_study import (
-    CENTRAL,
-    PLANS,
-    ROWS,
-    SIZES,
-    WHOLE,
-    Log,
-    Size,
-    Study,
-    learned,
-    logs,
-    plan_of,
-    rounds_of,
-    some,
-    there,
-)
+from tacit.lab.reproduce.fedseqrec_study import CENTRAL, PLANS, ROWS, WHOLE, Study, learned, plan_of, rounds_of, there
 from tacit.lab.shelf import numbers_trained, plan_names
 from tacit.lab.worlds import movies
 

@@ -5,9 +5,10 @@ from functools import cached_property
 
 from tacit.lab.reproduce import Cell, Figure, Options, Table, said
 from tacit.lab.reproduce.fedseqrec_figures import Figures
+from tacit.lab.reproduce.fedseqrec_logs import Log, logs
 from tacit.lab.reproduce.fedseqrec_orders import central, ranking, why_not
 from tacit.lab.reproduce.fedseqrec_printed import COLUMNS, IMPROVED, PARAMETERS, TABLE2, TABLE3, TABLE4
-from tacit.lab.reproduce.fedseqrec_study import CENTRAL, PLANS, ROWS, WHOLE, Log, Study, logs, plan_of, rounds_of, there
+from tacit.lab.reproduce.fedseqrec_study import CENTRAL, PLANS, ROWS, WHOLE, Study, plan_of, rounds_of, there
 from tacit.lab.shelf import load_plan, numbers_trained
 
 ABOUT = "Li et al. 2022: organisations that may not pool their logs train one sequential recommender"
