@@ -8,24 +8,10 @@ import pytest
 from tacit.lab.reproduce import Options, fedseqrec_figures, fedseqrec_study, paper, reproduce
 from tacit.lab.reproduce.fedseqrec import IMPROV, fewer
 from tacit.lab.reproduce.fedseqrec_figures import Figures, training_loss
+from tacit.lab.reproduce.fedseqrec_logs import SIZES, Log, Size, logs, some
 from tacit.lab.reproduce.fedseqrec_orders import central, falls, gains, ranking, rises, settled, together, why_not
 from tacit.lab.reproduce.fedseqrec_printed import COLUMNS, IMPROVED, PARAMETERS, TABLE3, TABLE4
-from tacit.lab.reproduce.fedseqrec_study import (
-    CENTRAL,
-    PLANS,
-    ROWS,
-    SIZES,
-    WHOLE,
-    Log,
-    Size,
-    Study,
-    learned,
-    logs,
-    plan_of,
-    rounds_of,
-    some,
-    there,
-)
+from tacit.lab.reproduce.fedseqrec_study import CENTRAL, PLANS, ROWS, WHOLE, Study, learned, plan_of, rounds_of, there
 from tacit.lab.shelf import numbers_trained, plan_names
 from tacit.lab.worlds import movies
 
@@ -98,6 +84,8 @@ def test_ranking_stands_beside_the_paper(module):
     assert mooc.digests["FCF"] == "FCF"
     assert any(note.startswith("1 + 99 sampled items") and "200 sessions" in note for note in mooc.notes)
     assert any("ε = ∞ in every row" in note for note in mooc.notes)
+    assert any("parameters and 2 rounds here, 1,884,406 and about 200 in the paper" in note for note in movie.notes)
+    assert "| Bert4Rec |" in movie.to_markdown()
 
 
 def test_pooling_has_its_table(module):
@@ -106,7 +94,8 @@ def test_pooling_has_its_table(module):
     assert movie.rows["FedSeqRec, central"]["parameters"].paper == 1_884_406
     assert movie.rows["FedSeqRec, central"]["parameters"].ours < 2000
     assert movie.rows["Bert4Rec"]["AUC"].paper == 73.47
-    assert any(note.startswith("F3 (FedSeqRec, central above FedSeqRec) holds") for note in movie.notes)
+    assert movie.texts()["FedSeqRec, central"]["parameters"].endswith("(1,884,406)")
+    assert any(note.startswith("F3 (FedSeqRec, central above FedSeqRec on every metric) holds") for note in movie.notes)
     assert any(note.startswith("F8 (fewer parameters") and ") holds" in note for note in movie.notes)
 
 
@@ -127,15 +116,21 @@ def test_a_plan_that_is_not_on_the_shelf_is_absent(module, monkeypatch):
 def test_orders_are_computed_and_not_taken_for_granted(tiny):
     held = ranking(told(tiny[1]), "MovieData")
     assert [" holds: " in note for note in held] == [True, True, True, True, True, False]  # Bert4Rec is above here
-    assert "F2 (FedSeqRec above Bert4Rec) does not hold: -3.00" in held[-1]
+    assert (
+        "F2 (FedSeqRec above Bert4Rec on every metric) does not hold: not in AUC, MRR, NDCG@5, NDCG@10; -3.00"
+        in held[-1]
+    )
     assert all(" holds: " in note for note in ranking(told(tiny[0]), "MoocData"))
     turned = told(tiny[0], {**LEVELS, "FCF": 40})
     notes = ranking(turned, "MoocData")
-    assert "F1 (FedNewsRec above FCF) does not hold: -8.00" in notes[1]
-    reasons = why_not(notes, "leak: 50% of the questions", 12)
+    assert (
+        "F1 (FedNewsRec above FCF on every metric) does not hold: not in AUC, MRR, NDCG@5, NDCG@10; -8.00" in notes[1]
+    )
+    reasons = why_not(notes, "leak: 50% of the questions", "it is small")
     assert reasons[0].endswith("shown the month alone. Leak: 50% of the questions.")
-    assert "play 12 rounds" in reasons[1]
-    assert why_not(held[:3], "", 1) == []
+    assert reasons[1] == "It may be why that it is small."
+    assert why_not(held[:3], "", "it is small") == []
+    assert len(why_not(notes, "", "")) == 1  # in the published size, size is no reason
 
 
 def test_what_sessions_cannot_tell_apart_is_said(tiny):

@@ -11,9 +11,10 @@ import numpy as np
 from tacit.device.round import KEYS
 from tacit.lab.central.next_item import pool
 from tacit.lab.data import Population
+from tacit.lab.reproduce.fedseqrec_logs import Log
 from tacit.lab.reproduce.fedseqrec_orders import falls, gains, rises, settled, together
 from tacit.lab.reproduce.fedseqrec_printed import COLUMNS, CONVERGED, GAINS
-from tacit.lab.reproduce.fedseqrec_study import Log, learned, means, plan_of, rounds_of
+from tacit.lab.reproduce.fedseqrec_study import learned, means, plan_of, rounds_of
 from tacit.lab.reproduce.tables import Cell, Figure, Table
 from tacit.lab.run import Run
 from tacit.plans import Plan

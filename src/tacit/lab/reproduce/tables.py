@@ -24,9 +24,9 @@ class Cell:
     def text(self, digits: int) -> str:
         """`.305 ± .012 (.297)`: ours, half the interval, and the paper's in brackets."""
         if self.ours is None:
-            return "–" if self.paper is None else f"({self.paper:.{digits}f})"
+            return "–" if self.paper is None else f"({_number(self.paper, digits)})"
         spread = "" if self.low is None or self.high is None else f" ± {(self.high - self.low) / 2:.{digits}f}"
-        beside = "" if self.paper is None else f" ({self.paper:.{digits}f})"
+        beside = "" if self.paper is None else f" ({_number(self.paper, digits)})"
         return f"{_number(self.ours, digits)}{spread}{beside}"
 
 
@@ -40,7 +40,10 @@ def said(order: str, held: bool, words: str) -> str:
 
 
 def _number(value: float, digits: int) -> str:
-    return "∞" if math.isinf(value) else f"{value:.{digits}f}"
+    """A number to so many digits; large whole numbers are counts and have none."""
+    if math.isinf(value):
+        return "∞"
+    return f"{value:,.0f}" if value >= 1000 and value == int(value) else f"{value:.{digits}f}"
 
 
 @dataclass
