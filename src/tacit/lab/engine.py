@@ -108,8 +108,13 @@ def listen(
     job: Job, broadcast: Broadcast, homes: list[Home], owns: list, awake: list[Awake]
 ) -> tuple[list[Home], list[Report]]:
     """Step the few awake devices of some buckets: the new homes, and the reports themselves, bucket by bucket."""
-    slots = [jnp.asarray(who.slots).reshape(-1) for who in awake]
-    made = [_step_some(job, broadcast, *bucket) for bucket in zip(homes, owns, slots)]
+
+    def some(home: Home, own: Any, who: Awake) -> tuple[Home, Report]:
+        if who.slots is None:
+            return _step_all(job, broadcast, home, own)
+        return _step_some(job, broadcast, home, own, jnp.asarray(who.slots).reshape(-1))
+
+    made = [some(*bucket) for bucket in zip(homes, owns, awake)]
     return [home for home, _ in made], [reports for _, reports in made]
 
 

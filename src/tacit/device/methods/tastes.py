@@ -31,8 +31,8 @@ class Tastes(Method):
     learns: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {
         "trains": ["vectors"],
+        "hyper": {"dim": 4},  # few people have few tastes
         "rounds": 1,
-        "privacy": {"mechanism": "gaussian", "clip": 1.0, "epsilon": 8.0},
         "server": {"rule": "directions"},
     }
 
