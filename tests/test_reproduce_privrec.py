@@ -86,19 +86,19 @@ def test_figures_come(module):
     rounds = next(one for title, one in made_by.items() if "by rounds" in title)
     assert [x for x, _ in rounds.series["PrivRec"]] == [2.0, 4.0]
     budgets = next(one for title, one in made_by.items() if "against ε" in title)
-    assert [x for x, _ in budgets.series["counts, ours"]] == [1.0, 8.0]
+    assert [x for x, _ in budgets.series["counts and tastes, ours"]] == [1.0, 8.0]
     assert all(one.notes[0].startswith("R") for one in made_by.values())
 
 
 @pytest.mark.slow
 def test_lines_with_noise_are_answered_and_priced(tiny, monkeypatch):
-    few = {row: NOISY[row] for row in ("PrivRec", "counts at ε = 8", "popularity, without noise")}
+    few = {row: NOISY[row] for row in ("PrivRec", "counts and tastes at ε = 8", "popularity, without noise")}
     monkeypatch.setattr(privrec_stages, "NOISY", few)  # all eight take minutes to compile
     found, costs = privrec_stages.with_noise(tiny, 0)
     assert set(found.values) == set(costs) == set(found.digests) == set(few)
     assert all(0 <= found.mean(row, "Hits@10") <= 1 for row in few)
     assert costs["PrivRec"].startswith("ε = ∞ for the run")
-    assert costs["counts at ε = 8"].startswith("ε = 8 for the run, unit user")
+    assert costs["counts and tastes at ε = 8"].startswith("ε = 8 for the run, unit user")
 
 
 def test_lines_with_noise_are_what_they_say(tiny):
