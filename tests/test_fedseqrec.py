@@ -17,6 +17,7 @@ from tacit.errors import DataError, PlanError
 from tacit.lab.cut import pick
 from tacit.lab.data import Population
 from tacit.lab.evaluate import ranks
+from tacit.lab.keep import load, save
 from tacit.lab.organisations import FIELDS, gain, held, organisations
 from tacit.lab.shelf import choose, load_plan
 from tacit.lab.simulate import simulate
@@ -24,6 +25,7 @@ from tacit.lab.split import leave_last_out
 from tacit.lab.words import with_word_vectors
 from tacit.lab.worlds import movies
 from tacit.nets.lengths import places, runs
+from tacit.nets.words import tokens_of
 from tacit.plans import Plan
 from tacit.privacy.mechanism import build_mechanism
 from tacit.privacy.price import price
@@ -500,6 +502,19 @@ def _of(log: Population, silos: list[int]) -> Population:
 
 
 # ---- words ----
+
+
+def test_a_kept_run_has_its_word_vectors_again(tmp_path):
+    file = tmp_path / "vectors.txt"
+    log = movies(20, 50, silos=2)
+    words = tokens_of(log.catalog, 30)[1]
+    file.write_text(
+        "\n".join(f"{word.lower()} 0.5 -1.0 {place}" for place, word in enumerate(words) if " " not in word)
+    )
+    held = organisations(with_word_vectors(log, file))
+    run = simulate(choose("fedavg-seqrec", {**TINY, "rounds": 1}), held, quiet=True)
+    again = load(save(run, tmp_path / "run"))
+    np.testing.assert_array_equal(again.method.vectors, run.method.vectors)
 
 
 def test_word_vectors_come_from_a_file(tmp_path):

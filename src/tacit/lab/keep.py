@@ -16,6 +16,7 @@ from tacit.lab.buckets import homes_of, move_homes, move_in
 from tacit.lab.data import Population
 from tacit.lab.federation import Federation
 from tacit.lab.run import Run
+from tacit.nets.words import Worded
 from tacit.plans import Plan
 from tacit.privacy.budget import Budget
 from tacit.record import Folder, plain, write_arrays, write_json
@@ -24,6 +25,7 @@ from tacit.server import checkpoint
 _COLUMNS = ("offsets", "items", "times", "labels", "context", "person", "silo")
 _NAMES = ("users", "item_names", "silo_names", "notes", "frames")
 _FIELDS = ("item_fields", "person_fields", "event_fields")
+_WORDED = ("tokens", "vectors")
 
 
 def save(run: Run, path: str | Path) -> Path:
@@ -96,7 +98,8 @@ def _save_people(population: Population, folder: Path) -> None:
     columns = {name: getattr(population, name) for name in _COLUMNS}
     arrays = {name: column for name, column in columns.items() if column is not None}
     catalog = population.catalog
-    write_arrays(folder / "people.npz", {"columns": arrays, "attributes": dict(catalog.attributes)})
+    worded = {name: getattr(catalog, name) for name in _WORDED} if isinstance(catalog, Worded) else {}
+    write_arrays(folder / "people.npz", {"columns": arrays, "attributes": dict(catalog.attributes), "words": worded})
     words = {name: plain(getattr(population, name)) for name in _NAMES}
     fields = {name: [asdict(field) for field in getattr(catalog, name)] for name in _FIELDS}
     write_json(folder / "people.json", {**words, "n_items": catalog.n_items, **fields})
@@ -108,10 +111,12 @@ def _load_people(folder: Path) -> Population | None:
     words = json.loads((folder / "people.json").read_text(encoding="utf-8"))
     with np.load(folder / "people.npz", allow_pickle=False) as saved:
         found = {tuple(part.strip("'") for part in name[1:-1].split("][")): saved[name] for name in saved.files}
-    columns, attributes = (
-        {name: values for (part, name), values in found.items() if part == kind} for kind in ("columns", "attributes")
+    columns, attributes, worded = (
+        {name: values for (part, name), values in found.items() if part == kind}
+        for kind in ("columns", "attributes", "words")
     )
     fields = {name: tuple(Field(**{**one, "values": tuple(one["values"])}) for one in words[name]) for name in _FIELDS}
-    catalog = Catalog(words["n_items"], attributes, **fields)
+    worded = {name: jnp.asarray(values) for name, values in worded.items()}
+    catalog = (Worded if worded else Catalog)(words["n_items"], attributes, **fields, **worded)
     names = {name: words[name] for name in _NAMES if name != "notes"}
     return Population(catalog, notes=tuple(words["notes"]), **columns, **names)
