@@ -116,7 +116,9 @@ def _load_people(folder: Path) -> Population | None:
         for kind in ("columns", "attributes", "words")
     )
     fields = {name: tuple(Field(**{**one, "values": tuple(one["values"])}) for one in words[name]) for name in _FIELDS}
-    worded = {name: jnp.asarray(values) for name, values in worded.items()}
-    catalog = (Worded if worded else Catalog)(words["n_items"], attributes, **fields, **worded)
+    catalog = Catalog(words["n_items"], attributes, **fields)
+    if worded:
+        tokens, vectors = (jnp.asarray(worded[name]) for name in _WORDED)
+        catalog = Worded(words["n_items"], attributes, **fields, tokens=tokens, vectors=vectors)
     names = {name: words[name] for name in _NAMES if name != "notes"}
     return Population(catalog, notes=tuple(words["notes"]), **columns, **names)
