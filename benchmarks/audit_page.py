@@ -31,7 +31,7 @@ def one_run() -> str:
 
 
 def membership() -> str:
-    """Table 6, where it was made: it takes half an hour on two cores."""
+    """Table 6, where it was made."""
     name, parts = "reproduce-privrec-membership", []
     for one in read(name)["parts"] if (RESULTS / f"{name}.json").is_file() else ():
         lines = [[row, *texts.values()] for row, texts in one["texts"].items()]

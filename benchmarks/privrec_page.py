@@ -1,7 +1,6 @@
 """Puts the numbers of the results into docs/privrec.md: every number of its tables comes from a file in results.
 
 python benchmarks/privrec_dp.py --jobs 3
-tacit reproduce privrec --out benchmarks/results/reproduce-privrec.json
 tacit reproduce privrec --size paper --out benchmarks/results/reproduce-privrec-paper.json
 python benchmarks/privrec_page.py
 """
@@ -69,7 +68,6 @@ def _gain(one: dict[str, Any], epsilon: str) -> str:
 PARTS = {
     "recipes": recipes,
     "people": people,
-    "small": partial(reproduced, "reproduce-privrec"),
     "paper": partial(reproduced, "reproduce-privrec-paper"),
 }
 
