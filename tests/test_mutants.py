@@ -338,9 +338,7 @@ def test_a_key_used_twice_is_noticed(what, monkeypatch):
 
 
 def test_a_key_shared_with_the_method_is_noticed(monkeypatch):
-    apart = jax.random.fold_in
-    same = lambda key, part: key if isinstance(part, int) and part in (0, 1) else apart(key, part)  # noqa: E731
-    monkeypatch.setattr(jax.random, "fold_in", same)
+    monkeypatch.setattr("tacit.device.round._apart", lambda key: (key, key))
     with pytest.raises(AssertionError):
         check_devices_noise()
 

@@ -19,6 +19,7 @@ from tacit.catalog import Catalog
 from tacit.device.history import History
 from tacit.errors import PlanError, unknown
 from tacit.plans import Stage
+from tacit.rows import Rows, distinct
 from tacit.settings import fill
 
 
@@ -85,6 +86,24 @@ class AtHome(Method):
         return local, {}, jnp.ones(1)
 
     def adapt(self, key: jax.Array, params: dict, local: Any, own: Any) -> Any:
+        """Nothing to adapt."""
+        del key, params, own
+        return local
+
+
+class OfItems(Method):
+    """A method to which a history is the set of its items; at home it keeps nothing else."""
+
+    def prepare(self, history: History) -> Rows:
+        """The distinct items, each with a 1."""
+        return distinct(history.items, self.catalog.n_items, jnp.int32)
+
+    def enter(self, key: jax.Array, own: Rows) -> dict:
+        """No private state beside the history."""
+        del key, own
+        return {}
+
+    def adapt(self, key: jax.Array, params: dict, local: dict, own: Rows) -> dict:
         """Nothing to adapt."""
         del key, params, own
         return local

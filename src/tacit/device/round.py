@@ -52,9 +52,13 @@ def enter(method: Method, stage: int, home: Home, own: Any, allowance: jax.Array
 
 def work(method: Method, stage: int, broadcast: Broadcast, home: Home, own: Any) -> tuple[Any, dict, Any, jax.Array]:
     """The method's own part of a round: new private state, update, weight; and the key left for the noise."""
-    key = _key(home, stage, _ROUND, broadcast.round)
-    mine, noise = (jax.random.fold_in(key, part) for part in (0, 1))  # as `split`, but what nobody uses is not made
+    mine, noise = _apart(_key(home, stage, _ROUND, broadcast.round))
     return *method.local(mine, broadcast.params, home.local[str(stage)], own), noise
+
+
+def _apart(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A key for the method and one for the noise, as `split` has them; but one that nobody uses is not made."""
+    return jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
 
 
 def step(

@@ -95,12 +95,7 @@ def simulate(
     )
     warn(federation.plan, federation.price, federation.methods)
     diary = _Diary(federation, None if out is None else Folder(out), resume, save_seconds, evaluate, every)
-    total = sum(stage.rounds for stage in federation.plan.stages)
-    with Bar(federation.plan.name, total, quiet) as diary.bar, _Interruptible() as diary.interrupt:
-        for number in range(len(federation.plan.stages)):
-            rounds = federation.begin(number)
-            if rounds is not None:
-                _play(rounds, diary)
+    _play_all(federation, diary, quiet)
     run = diary.finish()
     if questions is not None:
         run.split, run.answers = questions.split, questions.answers
@@ -119,6 +114,16 @@ class _Questions:
     def ask(self, run: Run) -> dict[str, float]:
         self.answers = self.way.ask(run, self.split, self.seed)
         return self.answers.metrics
+
+
+def _play_all(federation: Federation, diary: "_Diary", quiet: bool | None) -> None:
+    """Every stage, under a bar; Ctrl-C waits for the end of a round."""
+    total = sum(stage.rounds for stage in federation.plan.stages)
+    with Bar(federation.plan.name, total, quiet) as diary.bar, _Interruptible() as diary.interrupt:
+        for number in range(len(federation.plan.stages)):
+            rounds = federation.begin(number)
+            if rounds is not None:
+                _play(rounds, diary)
 
 
 def _play(rounds: Rounds, diary: "_Diary") -> None:

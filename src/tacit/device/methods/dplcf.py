@@ -6,13 +6,12 @@ import jax
 import jax.numpy as jnp
 
 from tacit.catalog import Catalog
-from tacit.device.history import History
-from tacit.device.method import Method, masked
-from tacit.rows import Rows, dense, distinct
+from tacit.device.method import OfItems, masked
+from tacit.rows import Rows, dense
 from tacit.settings import setting
 
 
-class LocalNeighbours(Method):
+class LocalNeighbours(OfItems):
     """s(u, i) = Σ_{j ∈ KNN(i)} similarity(i, j)·R_uj, with the true history R_u and the neighbours of the candidate i.
 
     Each device says once, through a mechanism that lies for it, which items it has; the server finds out which items
@@ -37,24 +36,10 @@ class LocalNeighbours(Method):
         n, k = self.catalog.n_items, min(self.neighbours, self.catalog.n_items)
         return {"neighbours": jnp.full((n, k), n, jnp.int32), "similarity": jnp.zeros((n, k))}
 
-    def prepare(self, history: History) -> Rows:
-        """The distinct items, each with a 1."""
-        return distinct(history.items, self.catalog.n_items, jnp.int32)
-
-    def enter(self, key: jax.Array, own: Rows) -> dict:
-        """No private state beside the history."""
-        del key, own
-        return {}
-
     def local(self, key: jax.Array, params: dict, local: dict, own: Rows) -> tuple[dict, dict, jax.Array]:
         """Say which items there are."""
         del key, params
         return local, {"items": own}, jnp.ones(1)
-
-    def adapt(self, key: jax.Array, params: dict, local: dict, own: Rows) -> dict:
-        """Nothing to adapt."""
-        del key, params, own
-        return local
 
     def score(self, params: dict, local: dict, own: Rows, recent: jax.Array, candidates: jax.Array) -> jax.Array:
         """Σ similarity over those of the candidate's neighbours that the person has."""

@@ -6,12 +6,11 @@ import jax
 import jax.numpy as jnp
 
 from tacit.catalog import Catalog
-from tacit.device.history import History
-from tacit.device.method import Method, masked
-from tacit.rows import Rows, distinct
+from tacit.device.method import OfItems, masked
+from tacit.rows import Rows
 
 
-class Popularity(Method):
+class Popularity(OfItems):
     """Each device reports which items it has, once; the score is how many devices have an item.
 
     Paper: TopPop in Cremonesi, Koren and Turrin, "Performance of recommender algorithms on top-N recommendation
@@ -27,24 +26,10 @@ class Popularity(Method):
         del key
         return {"counts": jnp.zeros(self.catalog.n_items, jnp.int32)}
 
-    def prepare(self, history: History) -> Rows:
-        """The distinct items, each with count 1."""
-        return distinct(history.items, self.catalog.n_items, jnp.int32)
-
-    def enter(self, key: jax.Array, own: Rows) -> dict:
-        """No private state."""
-        del key, own
-        return {}
-
     def local(self, key: jax.Array, params: dict, local: dict, own: Rows) -> tuple[dict, dict, jax.Array]:
         """Send the distinct items."""
         del key, params
         return local, {"counts": own}, jnp.ones(1)
-
-    def adapt(self, key: jax.Array, params: dict, local: dict, own: Rows) -> dict:
-        """Nothing to adapt."""
-        del key, params, own
-        return local
 
     def score(self, params: dict, local: dict, own: Rows, recent: jax.Array, candidates: jax.Array) -> jax.Array:
         """The count."""

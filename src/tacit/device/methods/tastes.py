@@ -6,13 +6,12 @@ import jax
 import jax.numpy as jnp
 
 from tacit.catalog import Catalog
-from tacit.device.history import History
-from tacit.device.method import Method, masked
-from tacit.rows import Rows, dense, distinct
+from tacit.device.method import OfItems, masked
+from tacit.rows import Rows, dense
 from tacit.settings import setting
 
 
-class Tastes(Method):
+class Tastes(OfItems):
     """s(u, i) = ln(1 + n_i/smooth) + strength · v_i · Σ_j x̂_uj v_j, with the person's true items x̂ at home.
 
     An earlier stage of `popularity` counts how many people have each item, n. Among the `most` frequent ones each
@@ -41,15 +40,6 @@ class Tastes(Method):
         del key
         n = self.catalog.n_items
         return {"counts": jnp.zeros(n, jnp.int32), "vectors": jnp.zeros((min(self.most, n), self.dim))}
-
-    def prepare(self, history: History) -> Rows:
-        """The distinct items, each with a 1."""
-        return distinct(history.items, self.catalog.n_items, jnp.int32)
-
-    def enter(self, key: jax.Array, own: Rows) -> dict:
-        """No private state beside the history."""
-        del key, own
-        return {}
 
     def local(self, key: jax.Array, params: dict, local: dict, own: Rows) -> tuple[dict, dict, jax.Array]:
         """x̂x̂ᵀ, once."""
