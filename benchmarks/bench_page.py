@@ -4,6 +4,9 @@ tacit reproduce --all --out benchmarks/results/bench.json
 python benchmarks/bench_page.py
 """
 
+from collections import Counter
+from typing import Any
+
 from pages import fill, read
 
 from tacit.lab.bench.advice import advice
@@ -15,7 +18,7 @@ from tacit.lab.shelf import plan_names
 def made_with() -> str:
     """How much there is, and what it was made on."""
     book = read("bench")
-    rows, machine = book["rows"], book["machine"]
+    rows = book["rows"]
     numbers = [row for row in rows if "metrics" in row]
     seeds = sorted({row["seed"] for row in rows})
     wanted = len(plan_names()) * len(PLACES) * len(seeds)
@@ -23,8 +26,14 @@ def made_with() -> str:
     return (
         f"Size {book['size']}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}; "
         f"{len(numbers)} rows with numbers, {len(rows) - len(numbers)} that say why not.{rest} "
-        f"Machine: {machine['device']}, {machine['cores']} cores, JAX {machine['jax']}, shared with other work.\n"
+        f"Made on {' and '.join(machines(rows))}, shared with other work.\n"
     )
+
+
+def machines(rows: list[dict[str, Any]]) -> list[str]:
+    """Each machine with how many rows it made, in words."""
+    made = Counter("{device}, cores {cores}, JAX {jax}".format_map(row["machine"]) for row in rows)
+    return [f"{machine} ({count} rows)" for machine, count in made.most_common()]
 
 
 PARTS = {

@@ -2,7 +2,8 @@
 
     python benchmarks/fpl_privacy.py                                   # three seeds, every log that is there
     python benchmarks/fpl_privacy.py --log ml-latest-small --seed 0    # a part, into a file of its own
-    python benchmarks/fpl_privacy.py --merge                           # parts into one
+    python benchmarks/fpl_privacy.py --log ml-1m --only "lies first"   # the variants with these words
+    python benchmarks/fpl_privacy.py --merge                           # parts into what is kept; theirs count
 
 Everybody's newest fifth is asked (protocol `fpl`). Attacks see what leaves the device, or, where the server is trusted and
 adds the noise, what leaves the server. Where there is noise the attacker is told how many items everybody has.
@@ -10,10 +11,13 @@ adds the noise, what leaves the server. Where there is noise the attacker is tol
 
 import argparse
 import json
+import re
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -93,18 +97,25 @@ def randomised_first(log: Log, epsilon: float, seed: int) -> dict[str, Any]:
     return {**made, **promised, "attacks": [*made["attacks"], said]}
 
 
-def study(name: str, seeds: list[int]) -> Iterator[dict[str, Any]]:
+def everything(log: Log) -> Iterator[tuple[str, Callable[[int], dict[str, Any]]]]:
+    """Name of each variant, and what makes its row from a seed."""
+    for label, plan in variants(log):
+        yield label, partial(learned, label, plan, log)
+    for epsilon in FIRST:
+        yield f"lies first, ε = {epsilon:g}", partial(randomised_first, log, epsilon)
+
+
+def learned(label: str, plan: Plan, log: Log, seed: int) -> dict[str, Any]:
+    return measured(label, log, simulate(plan, log.split.train, seed=seed, quiet=True), seed)
+
+
+def study(name: str, seeds: list[int], only: str) -> Iterator[dict[str, Any]]:
+    """Rows of one log, of the variants whose name has these words."""
     log = log_of(name, dataset(name))
-    for seed in seeds:
-        for label, plan in variants(log):
+    for seed, (label, make) in product(seeds, list(everything(log))):
+        if only in label:
             began = time.perf_counter()
-            run = simulate(plan, log.split.train, seed=seed, quiet=True)
-            row = {"log": name, **measured(label, log, run, seed)}
-            print(_line(row, time.perf_counter() - began), flush=True)
-            yield row
-        for epsilon in FIRST:
-            began = time.perf_counter()
-            row = {"log": name, **randomised_first(log, epsilon, seed)}
+            row = {"log": name, **make(seed)}
             print(_line(row, time.perf_counter() - began), flush=True)
             yield row
 
@@ -118,16 +129,19 @@ def _line(row: dict[str, Any], seconds: float) -> str:
 
 def merged() -> list[dict[str, Any]]:
     parts = sorted(RESULTS.glob("fpl-privacy-*.json"))
-    rows = [row for part in parts for row in json.loads(part.read_text())["rows"]]
+    files = [path for path in (RESULTS / "fpl-privacy.json", *parts) if path.exists()]
+    rows = [row for path in files for row in json.loads(path.read_text())["rows"]]
+    newest = {(row["log"], row["name"], row["seed"]): row for row in rows}
     for part in parts:
         part.unlink()
-    return rows
+    return list(newest.values())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--log", choices=LOGS)
     parser.add_argument("--seed", type=int)
+    parser.add_argument("--only", default="", help="words in the names of the variants")
     parser.add_argument("--merge", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore", HopelessWarning)
@@ -137,10 +151,15 @@ def main() -> None:
         return
     names = [name for name in ([options.log] if options.log else LOGS) if about_dataset(name).present]
     seeds = [0, 1, 2] if options.seed is None else [options.seed]
-    part = "" if options.log is None and options.seed is None else f"-{options.log or 'all'}-{options.seed}"
+    asked = (options.log, options.seed, options.only)
+    part = (
+        ""
+        if asked == (None, None, "")
+        else "-" + "-".join(re.findall(r"\w+", f"{options.log} {options.seed} {options.only}"))
+    )
     rows: list[dict[str, Any]] = []
     for name in names:
-        for row in study(name, seeds):
+        for row in study(name, seeds, options.only):
             rows.append(row)
             write(f"fpl-privacy{part}", {**about, "rows": rows})  # what is done is kept
 

@@ -42,18 +42,15 @@ def everybody(devices: int, epochs: int) -> tuple[Method, dict, Any, jax.Array]:
     return method, method.init(KEY), own, jax.random.split(KEY, devices)
 
 
-def whole_table(method: Any, mine: Samples) -> Samples:
+def whole_table(mine: Samples) -> Samples:
     """The same samples, where a device holds every item."""
-    every = jnp.arange(ITEMS)
-    return mine._replace(
-        items=every, columns=method._about(every), place=jnp.minimum(mine.items[mine.place], ITEMS - 1)
-    )
+    return mine._replace(items=jnp.arange(ITEMS), place=jnp.minimum(mine.items[mine.place], ITEMS - 1))
 
 
 def whole(method: Any, key: jax.Array, params: dict, own: dict) -> dict:
     """A device's round with the whole table in hand."""
     draw, order = jax.random.split(key)
-    mine = whole_table(method, method._samples(draw, own))
+    mine = whole_table(method._samples(draw, own))
     return jax.tree.map(jnp.subtract, method._descend(order, params, params, mine, own), params)
 
 
@@ -65,9 +62,9 @@ def script(method: Any, params: dict, own: Any, keys: jax.Array):
         real = mine.real.at[rows].get(mode="fill", fill_value=False).astype(jnp.float32)
         rows = jnp.minimum(rows, mine.real.shape[0] - 1)
         loss = method._loss(theta, mine, own)
-        return step(loss, theta, Batch(mine.place[rows], (rows, real)), method._pace)
+        return step(loss, theta, Batch(mine.place[rows], (rows, real, 0)), method._pace)
 
-    ready = jax.jit(lambda key, own: whole_table(method, method._samples(key, own)))
+    ready = jax.jit(lambda key, own: whole_table(method._samples(key, own)))
     order = jax.jit(lambda key, mine: shuffled(key, mine.real, BATCH))
 
     def turn() -> dict:

@@ -19,6 +19,7 @@ import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import cache
 from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -212,6 +213,7 @@ def summary(found: list[dict]) -> dict[str, dict]:
     return rows
 
 
+@cache
 def log_of(data: str | None, users: int, asked: int) -> Log:
     if data in (None, "ml-1m"):
         try:
@@ -227,6 +229,11 @@ def _seed(task: tuple, seed: int) -> dict[Any, dict[str, np.ndarray]]:
     warnings.simplefilter("ignore", HopelessWarning)
     data, users, asked, epsilons, recipes, keep = task
     return one_seed(log_of(data, users, asked), seed, epsilons, recipes, keep)
+
+
+def _side_by_side(jobs: int, task: tuple, seeds: range) -> list[dict]:
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        return list(pool.map(_seed, repeat(task), seeds))
 
 
 def main() -> None:
@@ -245,8 +252,7 @@ def main() -> None:
     recipes = list(dict.fromkeys(["popularity", *options.recipes]))
     asked, epsilons = (150, SMALL_EPSILONS) if small else (1200, EPSILONS)
     task = (options.data, options.users, asked, epsilons, recipes, options.keep)
-    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
-        found = list(pool.map(_seed, repeat(task), seeds))
+    found = [_seed(task, seed) for seed in seeds] if options.jobs == 1 else _side_by_side(options.jobs, task, seeds)
     log = log_of(options.data, options.users, asked)
     people = len(log.split(options.first).train)
     told = {

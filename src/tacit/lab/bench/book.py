@@ -2,12 +2,8 @@
 
 import json
 import math
-import os
-import platform
 from pathlib import Path
 from typing import Any
-
-import jax
 
 from tacit.errors import RunError
 from tacit.lab.bench.places import WAY, Place
@@ -48,15 +44,10 @@ class Book:
         write_json(self.path, self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values: what asked, on what machine, and every row in order."""
+        """Plain values: what asked, and every row in order."""
         rows = [self.rows[key] for key in sorted(self.rows)]
-        return {"size": self.size, "protocol": WAY.name, "about": WAY.about, "machine": _machine(), "rows": rows}
+        return {"size": self.size, "protocol": WAY.name, "about": WAY.about, "rows": rows}
 
 
 def _key(row: dict[str, Any]) -> str:
     return f"{row['data']}/{row['plan']}/{row['seed']}"
-
-
-def _machine() -> dict[str, Any]:
-    device = jax.devices()[0]
-    return {"device": device.device_kind, "cores": os.cpu_count(), "jax": jax.__version__, "system": platform.machine()}

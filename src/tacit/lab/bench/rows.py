@@ -1,5 +1,7 @@
 """Rows: one plan on one log with one seed, learned, asked and summed up; or the one sentence that says why not."""
 
+import os
+import platform
 import time
 from typing import Any
 
@@ -43,7 +45,13 @@ def without(plan: Plan, where: Place, seed: int, why: str, **more: Any) -> dict[
 
 def _head(plan: Plan, where: Place, seed: int) -> dict[str, Any]:
     made_of = {"digest": plan.digest, "people": where.log.digest, "label": where.label}
-    return {"data": where.name, "plan": plan.name, "seed": seed, **made_of}
+    return {"data": where.name, "plan": plan.name, "seed": seed, **made_of, "machine": _machine()}
+
+
+def _machine() -> dict[str, Any]:
+    """What a row was made on: rows of one book may come from several."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {"device": jax.devices()[0].device_kind, "cores": cores, "jax": jax.__version__, "system": platform.machine()}
 
 
 def fits(plan: Plan, where: Place) -> str:
