@@ -2,6 +2,7 @@
 
 python benchmarks/fpl.py
 python benchmarks/fpl_privacy.py
+python benchmarks/fpl_privacy.py --people 500 2000 8000 32000
 tacit reproduce fpl --out benchmarks/results/reproduce-fpl.json
 python benchmarks/fpl_page.py
 """
@@ -10,11 +11,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from pages import fill, read, reproduced, table
+from pages import DOCS, RESULTS, fill, read, reproduced, table
 
 ON = {"fpl-cpu": "CPU", "fpl-gpu": "GPU"}
 BLIND = ("chance", "popularity")  # what is guessed without a message
 MESSAGES = 100
+ENDLESS = 512  # where ∞ stands on the picture's axis
+SHOWN = ("F1@10 of the lists", "best attack's F1")
 
 
 def by_log() -> dict[str, dict[str, list[dict[str, Any]]]]:
@@ -72,6 +75,59 @@ def _best(rows: list[dict[str, Any]]) -> str:
     best = [max((one["f1"] for one in row["attacks"] if one["attack"] not in BLIND), default=None) for row in rows]
     found = [one for one in best if one is not None]
     return f"{np.mean(found):.3f}" if found else "–"
+
+
+def points(logs: tuple[str, ...]) -> list[dict[str, Any]]:
+    """What the picture shows: of each variant its quality, and what the best attack finds; no promise stands at ∞."""
+    made = []
+    for log in logs:
+        for name, rows in by_log()[log].items():
+            promised = rows[0]["epsilon"] not in (float("inf"), "inf", None)
+            way = name.split(",")[0] + (f", ε per {rows[0]['unit']}" if promised else "")
+            about = {
+                "log": log,
+                "way": way,
+                "variant": name,
+                "order": rows[0]["epsilon"] if promised else ENDLESS,
+            }
+            quality = float(np.mean([row["metrics"]["F1@10"] for row in rows]))
+            made += [{**about, "what": SHOWN[0], "value": quality}] if name != "Top-Pop" else []
+            made += [{**about, "what": SHOWN[1], "value": float(_best(rows))}] if _best(rows) != "–" else []
+    return made
+
+
+def picture(logs: tuple[str, ...] = ("ml-1m", "foursquare-italy")) -> Any:
+    """Privacy against quality, and against what attacks find, a column for each log; the dashed line is Top-Pop."""
+    import altair as alt
+
+    shown, columns = points(logs), []
+    x = alt.X("order:Q", title="ε", scale=alt.Scale(type="log", domain=[1.5, 1.4 * ENDLESS]))
+    x = x.axis(values=[2, 8, 32, 128, ENDLESS], labelExpr=f"datum.value >= {ENDLESS} ? '∞' : datum.label", grid=False)
+    color = alt.Color("way:N", title=None, scale=alt.Scale(scheme="category10"))
+    for log in logs:
+        popular = float(_f1(by_log()[log]["Top-Pop"]))
+        for what in SHOWN:
+            data = alt.Data(values=[one for one in shown if (one["log"], one["what"]) == (log, what)])
+            base = alt.Chart(data).encode(x=x, y=alt.Y("value:Q", title=what), color=color, tooltip="variant:N")
+            line = base.mark_line(strokeWidth=1, opacity=0.5).transform_filter(f"datum.order < {ENDLESS}")
+            layers = [line, base.mark_point(filled=True, size=60, opacity=0.9)]
+            layers += (
+                [alt.Chart().mark_rule(strokeDash=[4, 4]).encode(y=alt.datum(popular))] if what == SHOWN[0] else []
+            )
+            columns.append(alt.layer(*layers).properties(width=300, height=180, title=log))
+    grid = alt.vconcat(alt.hconcat(*columns[::2]), alt.hconcat(*columns[1::2]))
+    return grid.configure_legend(orient="bottom", labelFontSize=12).configure(background="white")
+
+
+def people() -> str:
+    """F1@10 of what protects, beside Top-Pop, among more and more people."""
+    found: dict[int, dict[str, list[float]]] = {}
+    rows = [row for path in RESULTS.glob("fpl-people-*.json") for row in read(path.stem)["rows"]]
+    for row in sorted(rows, key=lambda row: row["people"]):
+        found.setdefault(row["people"], {}).setdefault(row["name"], []).append(row["F1@10"])
+    names = list(next(iter(found.values())))
+    lines = [[f"{count:,}", *(f"{np.mean(ways[name]):.4f}" for name in names)] for count, ways in found.items()]
+    return table(["people", *names], lines)
 
 
 def epochs() -> str:
@@ -132,9 +188,11 @@ if __name__ == "__main__":
         {
             "withheld": withheld,
             "protects": protects,
+            "people": people,
             "beside": partial(reproduced, "reproduce-fpl", 4),
             "epochs": epochs,
             "alone": alone,
         },
     )
+    picture().save(DOCS / "pictures" / "fpl-privacy.svg")
     fill("speed.md", {"epochs": epochs, "scale": scale})

@@ -4,6 +4,7 @@
     python benchmarks/fpl_privacy.py --log ml-latest-small --seed 0    # a part, into a file of its own
     python benchmarks/fpl_privacy.py --log ml-1m --only "lies first"   # the variants with these words
     python benchmarks/fpl_privacy.py --merge                           # parts into what is kept; theirs count
+    python benchmarks/fpl_privacy.py --people 500 2000 8000 32000      # how many people it takes, on a synthetic log
 
 Everybody's newest fifth is asked (protocol `fpl`). Attacks see what leaves the device, or, where the server is trusted and
 adds the noise, what leaves the server. Where there is noise the attacker is told how many items everybody has.
@@ -14,7 +15,7 @@ import json
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -42,6 +43,7 @@ from tacit.plans import Plan
 
 LOGS = ("ml-1m", "foursquare-italy", "ml-latest-small", "tastes")  # the last is synthetic, and always there
 EPOCHS, MESSAGES, ATTACKED = 20, (1, 10, 100), 100
+SEEDS = (0, 1, 2)
 CENTRAL, LOCAL, FIRST = (2.0, 8.0, 32.0, 128.0), (8.0, 128.0), (2.0, 4.0, 6.0)
 
 
@@ -120,6 +122,20 @@ def study(name: str, seeds: list[int], only: str) -> Iterator[dict[str, Any]]:
             yield row
 
 
+def among(users: int) -> Iterator[dict[str, Any]]:
+    """What protects, beside Top-Pop, among so many people."""
+    log = log_of("movies", dataset("movies", users=users))
+    for seed in SEEDS:
+        for label, make in everything(log):
+            if label.startswith(
+                ("Top-Pop", "noise at the server, ε = 2", "noise at the server, ε = 8", "lies first, ε = 2")
+            ):
+                row = {"people": users, **make(seed)}
+                kept = {name: row[name] for name in ("people", "name", "seed", "epsilon", "delta", "unit", "trust")}
+                print(f"{users:,} people, {label}: F1@10 {row['metrics']['F1@10']:.4f}", flush=True)
+                yield {**kept, "F1@10": row["metrics"]["F1@10"]}
+
+
 def _line(row: dict[str, Any], seconds: float) -> str:
     best = max((one["f1"] for one in row["attacks"] if one["attack"] not in ("chance", "popularity")), default=0.0)
     return (
@@ -137,11 +153,20 @@ def merged() -> list[dict[str, Any]]:
     return list(newest.values())
 
 
+def keep(name: str, about: dict[str, Any], rows: Iterable[dict[str, Any]]) -> None:
+    """Row by row: what is done is kept."""
+    made: list[dict[str, Any]] = []
+    for row in rows:
+        made.append(row)
+        write(name, {**about, "rows": made})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--log", choices=LOGS)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--only", default="", help="words in the names of the variants")
+    parser.add_argument("--people", type=int, nargs="*", default=[])
     parser.add_argument("--merge", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore", HopelessWarning)
@@ -149,19 +174,15 @@ def main() -> None:
     if options.merge:
         write("fpl-privacy", {**about, "rows": merged()})
         return
+    for users in options.people:
+        keep(f"fpl-people-{users}", {"machine": machine(), "epochs": EPOCHS}, among(users))
+    if options.people:
+        return
     names = [name for name in ([options.log] if options.log else LOGS) if about_dataset(name).present]
-    seeds = [0, 1, 2] if options.seed is None else [options.seed]
-    asked = (options.log, options.seed, options.only)
-    part = (
-        ""
-        if asked == (None, None, "")
-        else "-" + "-".join(re.findall(r"\w+", f"{options.log} {options.seed} {options.only}"))
-    )
-    rows: list[dict[str, Any]] = []
-    for name in names:
-        for row in study(name, seeds, options.only):
-            rows.append(row)
-            write(f"fpl-privacy{part}", {**about, "rows": rows})  # what is done is kept
+    seeds = list(SEEDS) if options.seed is None else [options.seed]
+    named = " ".join(str(one) for one in (options.log, options.seed, options.only) if one is not None)
+    name = "-".join(["fpl-privacy", *re.findall(r"\w+", named)])
+    keep(name, about, (row for log in names for row in study(log, seeds, options.only)))
 
 
 if __name__ == "__main__":
