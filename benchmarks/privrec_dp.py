@@ -171,21 +171,21 @@ def one_seed(
     """(ε, recipe) -> everybody's values."""
     split = log.split(seed)
     nothing = Plan("untrained", (Stage("privrec", {**HOME, "popular": 0.0, "epochs": 10}),))
-    made = {("", "untrained, adapted"): _values(choose(nothing), split, seed, keep)}
+    made = {("", "untrained, adapted"): values_of(choose(nothing), split, seed, keep)}
     for epsilon in epsilons:
         for name in recipes:
             if name not in LEADING and epsilon not in OTHERS:
                 continue
             began = time.perf_counter()
             plan = plan_for(name, epsilon, len(split.train))
-            made[f"{epsilon:g}", name] = _values(plan, split, seed, keep)
+            made[f"{epsilon:g}", name] = values_of(plan, split, seed, keep)
             mean = made[f"{epsilon:g}", name]["Hits@10"].mean()
             took = time.perf_counter() - began
             print(f"seed {seed}  ε = {epsilon:<4g} {name:<30} Hits@10 {mean:.4f}  {took:5.1f} s", flush=True)
     return made
 
 
-def _values(plan: Plan, split: Split, seed: int, keep: Path | None) -> dict[str, np.ndarray]:
+def values_of(plan: Plan, split: Split, seed: int, keep: Path | None) -> dict[str, np.ndarray]:
     """What was kept of the same plan, people and seed, or a run."""
     path = None if keep is None else keep / f"{plan.digest}-{len(split.train)}-{seed}.npz"
     if path is not None and path.is_file():

@@ -1,6 +1,7 @@
 """Puts the numbers of the results into docs/privrec.md: every number of its tables comes from a file in results.
 
 python benchmarks/privrec_dp.py --jobs 3
+python benchmarks/privrec_stages.py --jobs 16
 tacit reproduce privrec --size paper --out benchmarks/results/reproduce-privrec-paper.json
 python benchmarks/privrec_page.py
 """
@@ -65,7 +66,25 @@ def _gain(one: dict[str, Any], epsilon: str) -> str:
     return f"{mean / base:+.0%}{sure}"
 
 
+def stages() -> str:
+    """Each log's Hits@10 by rounds of the first stage; a star where the interval of the gain lies above 0."""
+    found = [read(file.stem) for file in sorted(RESULTS.glob("privrec-stages-*.json"))]
+    return "\n\n".join(_stages(one) for one in found)
+
+
+def _stages(one: dict[str, Any]) -> str:
+    words = f"**{one['data']}**: {one['people']:,} people learn, {one['seeds']} seeds."
+    lines = []
+    for row in one["rows"]:
+        (mean, low, high), (gain, least, most) = row["Hits@10"], row["gain on no stage 1"]
+        star = " *" if least > 0 else ""
+        less = f"{gain:+.4f} ({least:+.4f} to {most:+.4f}){star}" if row["rounds"] else "–"
+        lines.append([row["stage 1"], str(row["rounds"]), f"{mean:.4f} ± {(high - low) / 2:.4f}", less])
+    return f"{words}\n\n{table(['stage 1', 'rounds', 'Hits@10', 'less no stage 1'], lines)}"
+
+
 PARTS = {
+    "stages": stages,
     "recipes": recipes,
     "people": people,
     "paper": partial(reproduced, "reproduce-privrec-paper"),

@@ -1,116 +1,140 @@
 """How many rounds should the self-supervised first stage have? Hits@10 after the second, by rounds of the first.
 
-    python benchmarks/privrec_stages.py                   # minutes on two cores: a synthetic log of few people
-    python benchmarks/privrec_stages.py --data ml-1m      # the paper's log; for a GPU
-    python benchmarks/privrec_stages.py --page            # puts the tables of the results into docs/privrec.md
+    python benchmarks/privrec_stages.py --size tiny                         # minutes on two cores; writes no result
+    python benchmarks/privrec_stages.py --jobs 16 --keep FOLDER             # a synthetic log of 1,500 people
+    python benchmarks/privrec_stages.py --data ml-1m --jobs 16 --keep FOLDER
+    python benchmarks/privrec_page.py                                       # puts the tables into docs/privrec.md
 
 The second stage is the same in every row: joint training without noise, so that what is measured is the start that the
 first one gave it. `open` has no noise in stage 1, `private` promises ε = 4 for it (user, replace-one, a trusted server).
-`random` has no first stage, and item vectors that start as wide noise: what is left when noise is all there is.
+A cell is one form, one number of rounds and one seed; cells are played in processes of their own, and what FOLDER has of
+them is not played again.
 """
 
 import argparse
+import multiprocessing
+import os
+import time
 import warnings
-from typing import Any
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
-from harness import RESULTS, machine, write
-from pages import fill, read
+from harness import machine, write
+from privrec_dp import Log, values_of
 
 from tacit.lab.data.datasets import dataset
 from tacit.lab.outlook import HopelessWarning
-from tacit.lab.reproduce.privrec_study import SIZES, WAY, Log
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
+from tacit.lab.reproduce.privrec_study import SIZES, plan_of
 from tacit.lab.statistics import compare, interval
-from tacit.lab.worlds import movies
 from tacit.plans import Plan
 
-ROUNDS = (0, 10, 40)
+ROUNDS, FIRST = (0, 10, 20, 40, 80, 160), 10  # seeds from 10 on: nothing was tuned on them
 PRIVATE = {"mechanism": "gaussian", "clip": 1.0, "epsilon": 4.0}
-WIDE = 1.0  # standard deviation of the first item vectors in `random`
-ROWS = [*(("open", r) for r in ROUNDS), ("random", 0), *(("private", r) for r in ROUNDS if r)]
-NARROW = {"dim": 16, "hidden": (16,), "epochs": 3, "most": 30, "window": 12, "copies": 8}
-METRIC = "Hits@10"
+METRIC, ASKED = "Hits@10", 300
+TINY = {
+    "1.hyper.dim": 4,
+    "2.hyper.dim": 4,
+    "2.hyper.hidden": (4,),
+    "2.hyper.epochs": 1,
+    "2.hyper.most": 10,
+    "2.rounds": 4,
+}
 
 
-def plan_for(form: str, rounds: int) -> Plan:
-    """Two stages; the first so long and so private."""
-    settings = {f"2.hyper.{name}": value for name, value in NARROW.items()}
-    settings |= {"1.hyper.dim": NARROW["dim"], "1.hyper.window": NARROW["window"], "2.rounds": 30}
-    settings |= {"1.hyper.spread": WIDE} if form == "random" else {}
-    settings |= {"1.privacy": PRIVATE} if form == "private" else {}
-    return choose("privrec-two", {**settings, "1.rounds": rounds})
+class Cell(NamedTuple):
+    """One run: how private the first stage is, and how long; 0 rounds are the same in either form."""
+
+    form: str
+    rounds: int
+    seed: int
 
 
-def one_seed(log: Log, seed: int) -> dict[tuple[str, int], np.ndarray]:
-    """(form, rounds) -> everybody's values."""
-    split, made = log.split(seed), {}
-    for form, rounds in ROWS:
-        run = simulate(plan_for(form, rounds), split.train, seed=seed, quiet=True)
-        answers = WAY.ask(run, split, seed)
-        made[form, rounds] = answers.values[METRIC]
-        wide = float(np.asarray(run.params["items"]).std())
-        print(
-            f"seed {seed}  {form:<8} {rounds:>3} rounds  {METRIC} {answers.metrics[METRIC]:.4f}  spread {wide:.2f}",
-            flush=True,
-        )
-    return made
+class Place(NamedTuple):
+    """Where cells are played, and where they are kept."""
+
+    data: str
+    users: int
+    tiny: bool
+    keep: Path | None
+
+    @property
+    def log(self) -> Log:
+        """The people; of those held out, some are asked."""
+        if self.data != "movies":
+            return Log(self.data, dataset(self.data), ASKED)
+        return Log(f"movies, synthetic, {self.users:,} people", dataset("movies", users=self.users), ASKED)
 
 
-def summary(found: list[dict[tuple[str, int], np.ndarray]]) -> list[dict[str, Any]]:
+def cells(seeds: range) -> list[Cell]:
+    """Every run there is, the longest first: whoever is left over has little to do."""
+    forms = [(form, rounds) for rounds in reversed(ROUNDS) for form in ("open", "private") if rounds or form == "open"]
+    return [Cell(form, rounds, seed) for form, rounds in forms for seed in seeds]
+
+
+def plan_for(cell: Cell, tiny: bool = False) -> Plan:
+    """Two stages of the small size; the first so long and so private."""
+    settings = {"1.rounds": cell.rounds, **({"1.privacy": PRIVATE} if cell.form == "private" else {})}
+    return plan_of("privrec-two", SIZES["small"], {**settings, **(TINY if tiny else {})})
+
+
+def played(place: Place, cell: Cell) -> np.ndarray:
+    """What everybody asked got: the metric, person by person."""
+    warnings.simplefilter("ignore", HopelessWarning)
+    began, log = time.perf_counter(), place.log
+    values = values_of(plan_for(cell, place.tiny), log.split(cell.seed), cell.seed, place.keep)[METRIC]
+    took = time.perf_counter() - began
+    print(
+        f"seed {cell.seed}  {cell.form:<8} {cell.rounds:>3} rounds  {METRIC} {values.mean():.4f}  {took:5.0f} s",
+        flush=True,
+    )
+    return values
+
+
+def _sit(seats: Any, jobs: int) -> None:
+    """A core for each process, where there are several: a small round keeps one busy, and threads of all would collide."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if jobs > 1 and cores:
+        os.sched_setaffinity(0, {cores[seats.get() % len(cores)]})
+
+
+def summary(found: dict[Cell, np.ndarray]) -> list[dict[str, Any]]:
     """Means over the people of all seeds, and the difference to no first stage, person by person."""
-    rows = []
-    for form, rounds in found[0]:
-        values, without = (np.concatenate([one[row] for one in found]) for row in ((form, rounds), ("open", 0)))
+    pooled: dict[tuple[str, int], list[np.ndarray]] = {}
+    for cell in sorted(found):
+        pooled.setdefault((cell.form, cell.rounds), []).append(found[cell])
+    rows, without = [], np.concatenate(pooled["open", 0])
+    for (form, rounds), parts in pooled.items():
+        values = np.concatenate(parts)
         span, gain = interval(values), compare(values, without).difference
         row = {"stage 1": form, "rounds": rounds, METRIC: [span.mean, span.low, span.high]}
         rows.append({**row, "gain on no stage 1": [gain.mean, gain.low, gain.high]})
     return rows
 
 
-def table(result: dict[str, Any]) -> str:
-    """One log's rows; a star where the interval of the gain, person by person, lies above 0."""
-    head = f"**{result['data']}**: {result['people']:,} people learn, {result['seeds']} seed(s)."
-    lines = [head, "", f"| stage 1 | rounds | {METRIC} | less no stage 1 |", "|---|---|---|---|"]
-    for row in result["rows"]:
-        (mean, low, high), (gain, least, most) = row[METRIC], row["gain on no stage 1"]
-        star = " *" if least > 0 else ""
-        spread = f"{mean:.4f} ± {(high - low) / 2:.4f}"
-        lines.append(
-            f"| {row['stage 1']} | {row['rounds']} | {spread} | {gain:+.4f} ({least:+.4f} to {most:+.4f}){star} |"
-        )
-    return "\n".join(lines)
-
-
-def tables() -> str:
-    """Of every result file."""
-    names = sorted(file.stem for file in RESULTS.glob("privrec-stages-*.json"))
-    return "\n\n".join(table(read(name)) for name in names)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--page", action="store_true")
-    parser.add_argument("--data", choices=("ml-1m", "movies"), default="movies")
-    parser.add_argument("--users", type=int, default=400)
-    parser.add_argument("--items", type=int, default=200)
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--size", choices=("full", "tiny"), default="full")
+    parser.add_argument("--data", choices=("movies", "ml-1m", "ml-latest-small"), default="movies")
+    parser.add_argument("--users", type=int, default=1500)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=1, help="cells played at a time, each in a process of its own")
+    parser.add_argument("--keep", type=Path, help="folder of single cells; what is there is not played again")
     options = parser.parse_args()
-    if options.page:
-        return fill("privrec.md", {"stages": tables})
-    warnings.simplefilter("ignore", HopelessWarning)
-    synthetic = options.data == "movies"
-    people = movies(options.users, options.items, seed=0) if synthetic else dataset(options.data)
-    label = f"movies, synthetic, {options.users:,} people, {options.items:,} items" if synthetic else options.data
-    log, found = Log(label, people, SIZES["small"]), []
-    for seed in range(options.seeds):
-        found.append(one_seed(log, seed))
-        told = {"machine": machine(), "data": label, "people": len(log.split(seed).train), "seeds": seed + 1}
-        write(
-            f"privrec-stages-{options.data}",
-            {**told, "digest": plan_for("open", ROUNDS[-1]).digest, "rows": summary(found)},
-        )
+    place = Place(options.data, options.users, options.size == "tiny", options.keep)
+    asked = cells(range(FIRST, FIRST + options.seeds))
+    context = multiprocessing.get_context("spawn")
+    seats = context.Queue()
+    for job in range(options.jobs):
+        seats.put(job)
+    with ProcessPoolExecutor(options.jobs, context, _sit, (seats, options.jobs)) as pool:
+        found = dict(zip(asked, pool.map(played, [place] * len(asked), asked)))
+    log = place.log
+    if not place.tiny:
+        people, digest = len(log.split(FIRST).train), plan_for(Cell("open", 40, FIRST)).digest
+        told = {"machine": machine(), "data": log.label, "people": people, "seeds": options.seeds}
+        write(f"privrec-stages-{options.data}", {**told, "digest of 40 open": digest, "rows": summary(found)})
 
 
 if __name__ == "__main__":

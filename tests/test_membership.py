@@ -7,11 +7,12 @@ import pytest
 
 from tacit.audit.membership import ENCODINGS, Said, Shadow, encoded, forest_scores, load_forest, loss_scores, success
 from tacit.errors import DataError, PlanError
-from tacit.lab.membership import infer, shadow_models, sides
+from tacit.lab.membership import ask, infer, shadow_models, sides
 from tacit.lab.reproduce import Options, paper, privrec_membership, privrec_study
 from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate
 from tacit.lab.synthetic import checkerboard
+from tacit.lab.together import Models
 from tacit.lab.worlds import movies
 
 ITEMS = 20
@@ -96,11 +97,12 @@ def test_targets_and_shadows_share_nobody():
 
 def test_the_attacker_is_told_what_the_released_model_answers():
     """The list is the model's own for these features; the same whatever the history."""
-    from tacit.lab.membership import ask
-
     log = movies(30, 60)
     run = simulate(choose("privrec", TINY), log, quiet=True)
-    said = ask(run, log, np.array([3, 17]))
+    other = {name: 0 * leaf for name, leaf in run.params.items()}
+    both = {name: np.stack([other[name], leaf]) for name, leaf in run.params.items()}
+    nothing, said = ask(Models(run.method, both), log, np.array([3, 17]))
+    assert nothing.lists.tolist() == [list(range(10))] * 2, "a model of zeros prefers nothing"
     odds = np.asarray(run.method.odds(run.params, log.person[17], np.arange(60)))
     assert said.lists[1].tolist() == np.argsort(-odds, kind="stable")[:10].tolist()
     assert said.features.tolist() == log.person[[3, 17]].tolist()

@@ -201,7 +201,7 @@ def test_leaves_that_are_sent_and_leaves_that_adapt():
 
 def test_words_join_when_asked_and_people_may_have_no_fields():
     method, params, history = made(kinds=("multi", "words"))
-    assert [field.name for field in method.item_fields] == ["genres", "title"]
+    assert [field.name for field in method.net.item_fields] == ["genres", "title"]
     nobody = history._replace(person=jnp.zeros(0))
     update = method.local(KEY, params, {}, method.prepare(nobody))[1]
     assert np.asarray(update["person_values"]).any(axis=1).tolist() == [True]

@@ -164,7 +164,7 @@ def _by_table(job: Job, key: jax.Array, round: jax.Array, state: State, owns: li
     return State(params, rule, homes), Tally(n, rows)
 
 
-def _scan(
+def play_rounds(
     job: Job, key: jax.Array, first: jax.Array, count: jax.Array, most: int, awake: list, state: State, owns: list
 ) -> tuple[State, Tally]:
     """Some rounds from `first` on, at most so many, in one program; an Awake is one for each round, or one for all."""
@@ -178,7 +178,7 @@ def _scan(
     return jax.lax.fori_loop(0, count, turn, (state, Tally(nothing, nothing)))
 
 
-scan_rounds = jax.jit(_scan, static_argnames=("most",), donate_argnames=("state",))
+scan_rounds = jax.jit(play_rounds, static_argnames=("most",), donate_argnames=("state",))
 
 
 def seats(buckets: list[Bucket], devices: int) -> tuple[np.ndarray, np.ndarray]:

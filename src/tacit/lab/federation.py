@@ -40,7 +40,7 @@ from tacit.lab.engine import (
 from tacit.lab.shelf import complete
 from tacit.plans import Plan, Stage
 from tacit.privacy.budget import Budget, Entry
-from tacit.privacy.price import page_of, price
+from tacit.privacy.price import Price, page_of, price
 from tacit.privacy.sampler import All, Helped, Pooled, build_sampler
 from tacit.rows import dense_tree
 from tacit.server.round import by_rows, trained
@@ -86,8 +86,7 @@ class Federation:
             raise PlanError(f"executor must be 'fast' or 'debug', got {executor!r}.")
         self.plan, self.population, self.seed = complete(plan), population, int(seed)
         self.executor, self.chunk = executor, chunk
-        root = jax.random.key(self.seed, impl=KEYS)
-        homes, self.noise = (jax.random.fold_in(root, purpose) for purpose in (_HOMES, _NOISE))
+        homes, self.noise = run_keys(self.seed)
         self.methods = [build(stage, population.catalog) for stage in self.plan.stages]
         for stage, method in zip(self.plan.stages, self.methods):
             if getattr(method, "needs_times", False):
@@ -140,18 +139,7 @@ class Federation:
             return None
         if stage.rounds == 0:
             return None
-        weights, update = shape_of_update(method, number, self.params, self.buckets[-1])
-        if rule.moves_what_is_sent and set(update) != set(stage.trains):
-            raise PlanError(
-                f"Plan stage {number + 1} trains {sorted(stage.trains)}, but its method's update has {sorted(update)}; "
-                "trains must name exactly those."
-            )
-        mechanism = self.price.stages[number].mechanism
-        assert mechanism is not None
-        sent = schema_of(jax.eval_shape(dense_tree, update), weights)
-        cohort = build_sampler(stage.cohort).size(len(self.population))
-        few = by_rows(mechanism, rule, update, cohort)
-        job = Job(method, mechanism, rule, number, stage.trains, weights, sent, few)
+        job = job_of(stage, number, method, self.price, self.params, self.buckets[-1])
         return Rounds(self, job, stage)
 
     def _remember(self, number: int) -> None:
@@ -334,9 +322,15 @@ def _turns(plan: Plan, devices: int) -> float:
     return sum(stage.rounds * build_sampler(stage.cohort).size(devices) / devices for stage in plan.stages)
 
 
-def start_key(seed: int) -> jax.Array:
+def start_key(seed: Any) -> jax.Array:
     """The key that a run of this seed makes its start parameters with."""
     return jax.random.fold_in(jax.random.key(seed, impl=KEYS), _INIT)
+
+
+def run_keys(seed: Any) -> tuple[jax.Array, jax.Array]:
+    """The keys of a run of this seed from which homes have their secrets, and the server its noise."""
+    root = jax.random.key(seed, impl=KEYS)
+    return jax.random.fold_in(root, _HOMES), jax.random.fold_in(root, _NOISE)
 
 
 def start_params(key: jax.Array, methods: list[Method]) -> dict:
@@ -358,6 +352,21 @@ def _check_trains(stage: Stage, params: dict) -> None:
     for name in stage.trains:
         if name not in params:
             raise PlanError(f"{stage.method}: trains names {name!r}, but the parameters are {sorted(params)}.")
+
+
+def job_of(stage: Stage, number: int, method: Method, cost: Price, params: dict, bucket: Bucket) -> Job:
+    """What the rounds of a stage need that no round changes; the bucket says what an update looks like."""
+    rule, mechanism = build_rule(stage.server), cost.stages[number].mechanism
+    assert mechanism is not None
+    weights, update = shape_of_update(method, number, params, bucket)
+    if rule.moves_what_is_sent and set(update) != set(stage.trains):
+        raise PlanError(
+            f"Plan stage {number + 1} trains {sorted(stage.trains)}, but its method's update has {sorted(update)}; "
+            "trains must name exactly those."
+        )
+    sent = schema_of(jax.eval_shape(dense_tree, update), weights)
+    few = by_rows(mechanism, rule, update, build_sampler(stage.cohort).size(cost.devices))
+    return Job(method, mechanism, rule, number, stage.trains, weights, sent, few)
 
 
 def shape_of_update(method: Method, stage: int, params: dict, bucket: Bucket) -> tuple[int, dict]:

@@ -1,4 +1,7 @@
-"""Membership in the lab: models are trained with and without people, and the attacker is told what each answers."""
+"""Membership in the lab: models are trained with and without people, and the attacker is told what each answers.
+
+Shadow models are trained together, and so are targets: one program for all of them.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -13,10 +16,8 @@ from tacit.device.liking import liked
 from tacit.device.method import Method
 from tacit.errors import DataError, PlanError
 from tacit.lab.buckets import power
-from tacit.lab.cut import pick
 from tacit.lab.data import Population
-from tacit.lab.run import Run
-from tacit.lab.simulate import simulate
+from tacit.lab.together import Models, learn_together
 from tacit.plans import Plan
 
 LISTED = 10  # items of a list
@@ -30,11 +31,6 @@ class Sides(NamedTuple):
     log: Population
     shadow: np.ndarray
     private: np.ndarray
-
-    @property
-    def longest(self) -> tuple[int]:
-        """One length for all histories, so that models of as many people share a program."""
-        return (max(1, int(self.log.lengths.max())),)
 
 
 class Found(NamedTuple):
@@ -56,27 +52,26 @@ def sides(log: Population, shadow: int, seed: int = 0) -> Sides:
 
 def shadow_models(plan: Plan, people: Sides, models: int = 4) -> list[Shadow]:
     """The attacker's models: each on four of five of the shadow people, drawn anew."""
-    made = []
-    for number in range(models):
-        used = _some(people.shadow.size, USED, [number, 0x5E])
-        run = _trained(plan, people, people.shadow[used], 1000 + number)
-        made.append(Shadow(used, ask(run, people.log, people.shadow), ask(run, people.log, people.private).losses))
-    return made
+    used = [_some(people.shadow.size, USED, [number, 0x5E]) for number in range(models)]
+    seeds = range(1000, 1000 + models)
+    made = learn_together(plan, people.log, [people.shadow[one] for one in used], seeds)
+    known, others = (ask(made, people.log, ids) for ids in (people.shadow, people.private))
+    return [Shadow(one, said, other.losses) for one, said, other in zip(used, known, others)]
 
 
 def infer(
     plan: Plan, people: Sides, shadows: list[Shadow], seeds: Sequence[int] = range(10), encoding: Encoding = "ids"
 ) -> Found:
-    """Half of the people in question train a target, seed by seed; who was it?"""
+    """Half of the people in question train a target, for each seed another half; who was it?"""
     if not seeds:
         raise PlanError("seeds must name at least one target, got none; range(10) is ten.")
+    members = [_some(people.private.size, 0.5, [seed, 0x7A]) for seed in seeds]
+    made = learn_together(plan, people.log, [people.private[one] for one in members], seeds)
     found = Found([], [])
-    for seed in seeds:
-        members = _some(people.private.size, 0.5, [seed, 0x7A])
-        said = ask(_trained(plan, people, people.private[members], seed), people.log, people.private)
+    for seed, inside, said in zip(seeds, members, ask(made, people.log, people.private)):
         shadow = shadows[seed % len(shadows)]
-        found.by_list.append(success(forest_scores(shadow, said, encoding, seed), members))
-        found.by_loss.append(success(loss_scores(shadows, said), members))
+        found.by_list.append(success(forest_scores(shadow, said, encoding, seed), inside))
+        found.by_loss.append(success(loss_scores(shadows, said), inside))
     return found
 
 
@@ -87,30 +82,25 @@ def _some(people: int, share: float, seed: list[int]) -> np.ndarray:
     return mask
 
 
-def _trained(plan: Plan, people: Sides, ids: np.ndarray, seed: int) -> Run:
-    return simulate(plan, pick(people.log, ids), seed=seed, quiet=True, grid=people.longest)
-
-
-def ask(run: Run, log: Population, ids: np.ndarray) -> Said:
-    """What the released model says of some people: to their features alone, and how well it explains their histories."""
+def ask(models: Models, log: Population, ids: np.ndarray) -> list[Said]:
+    """What released models say of some people: to their features alone, and how well they explain their histories."""
     if not log.catalog.person_fields:
         raise DataError("Membership needs people with features, and this log has none; the world 'movies' has some.")
     length = power(int(log.lengths[ids].max(initial=1)))
-    lists, losses = [], []
+    parts = []
     for start in range(0, ids.size, _BATCH):
         some = np.resize(ids[start : start + _BATCH], min(_BATCH, power(ids.size)))  # repeated to one size
-        listed, lost = _ask(run.method, run.stage, run.params, log.histories(some, length))
-        lists.append(np.asarray(listed))
-        losses.append(np.asarray(lost))
-    features = log.histories(ids, 1).person
-    cut = slice(0, ids.size)
-    vectors = np.asarray(run.params.get("items", np.zeros((log.catalog.n_items, 1))))
-    return Said(np.asarray(features), np.concatenate(lists)[cut], np.concatenate(losses)[cut], vectors)
+        parts.append(jax.tree.map(np.asarray, _ask(models, log.histories(some, length))))
+    lists, losses = (np.concatenate(part, axis=1)[:, : ids.size] for part in zip(*parts))
+    features = np.asarray(log.histories(ids, 1).person)
+    vectors = np.asarray(models.params.get("items", np.zeros((len(lists), log.catalog.n_items, 1))))
+    return [Said(features, *one) for one in zip(lists, losses, vectors)]
 
 
-@partial(jax.jit, static_argnums=1)
-def _ask(method: Method, stage: int, params: dict, histories: Any) -> tuple[jax.Array, jax.Array]:
-    return jax.vmap(partial(_ask_one, method, params))(histories)
+@jax.jit
+def _ask(models: Models, histories: Any) -> tuple[jax.Array, jax.Array]:
+    """Lists [models, people, 10] and losses [models, people]; model after model, for the sake of memory."""
+    return jax.lax.map(lambda params: jax.vmap(partial(_ask_one, models.method, params))(histories), models.params)
 
 
 def _ask_one(method: Method, params: dict, history: Any) -> tuple[jax.Array, jax.Array]:

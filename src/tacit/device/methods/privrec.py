@@ -7,24 +7,22 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from tacit.catalog import Catalog, Field
+from tacit.catalog import Catalog
 from tacit.device.history import History
 from tacit.device.liking import Asked, Samples, liked, samples
 from tacit.device.method import Method, masked
 from tacit.errors import PlanError, unknown
 from tacit.nets.descent import Batch, Pace, descend, shuffled, through_one_step
-from tacit.nets.fields import chosen, embed, item_columns, person_columns, table_rows
+from tacit.nets.field_towers import TOWERS, FieldTowers
 from tacit.nets.masks import READER, contrast, new_reader
 from tacit.nets.mf import gather
-from tacit.nets.two_tower import cross_entropy, dense, log_odds, new_head, tower
+from tacit.nets.two_tower import cross_entropy
 from tacit.nets.windows import newest_places
 from tacit.rows import Rows, coalesce
 from tacit.settings import setting
 
-_BY_ITEM = frozenset(
-    {"items", "bias", "popularity"}
-)  # leaves with a row for each item: a device holds the rows it uses
-_LEAVES = ("items", "item_values", "person_values", "item_tower", "person_tower", "head", "bias")
+_BY_ITEM = frozenset({"items", "bias", "popularity"})  # a row for each item: a device holds the rows it uses
+_KINDS = ("categorical", "multi", "numeric", "words")
 
 
 class PrivRec(Method):
@@ -72,7 +70,7 @@ class PrivRec(Method):
     window: int = setting(50, at_least=3)  # newest events of which they are made
     meta: Literal["reptile", "maml"] = setting("reptile")
     sends: tuple = setting(())
-    adapts: tuple = setting(_LEAVES[1:-1])
+    adapts: tuple = setting(TOWERS[1:])
     passes: int = setting(5, at_least=1)  # over pooled data, where the lab fits
     pace: float = setting(0.002, above=0.0)  # of Adam, in the lab
     learns: ClassVar[bool] = True
@@ -98,22 +96,12 @@ class PrivRec(Method):
     @property
     def leaves(self) -> tuple[str, ...]:
         """The names of the parameter leaves."""
-        return (*(_LEAVES if self.bias else _LEAVES[:-1]), *(READER if self.masks else ()))
+        return (*TOWERS, *(("bias",) if self.bias else ()), *(READER if self.masks else ()))
 
     @property
-    def item_fields(self) -> tuple[Field, ...]:
-        """The item fields that are looked at."""
-        return chosen(self.catalog.item_fields, self.kinds)
-
-    @property
-    def person_fields(self) -> tuple[Field, ...]:
-        """The person fields that are looked at."""
-        return chosen(self.catalog.person_fields, self.kinds)
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The sizes of the head's layers, from both towers to the log-odds."""
-        return (2 * self.dim, *self.hidden, 1)
+    def net(self) -> FieldTowers:
+        """The network, as equations."""
+        return FieldTowers(self.catalog, self.dim, self.hidden, self.kinds)
 
     @property
     def _pace(self) -> Pace:
@@ -121,20 +109,13 @@ class PrivRec(Method):
 
     def init(self, key: jax.Array) -> dict[str, jax.Array]:
         """θ₀: small random embeddings, random layers."""
-        d, n = self.dim, self.catalog.n_items
-        keys = jax.random.split(key, 6)
-        rows = (n, table_rows(self.item_fields), table_rows(self.person_fields))
-        wide = (self.item_spread, self.spread, self.spread)
-        tables = [size * jax.random.normal(k, (count, d)) for k, count, size in zip(keys, rows, wide)]
-        params: dict[str, jax.Array] = dict(zip(_LEAVES, tables))
-        params["item_tower"] = dense(keys[3], (1 + len(self.item_fields)) * d, d)
-        params["person_tower"] = dense(keys[4], max(1, len(self.person_fields)) * d, d)
-        params["head"] = new_head(keys[5], self.sizes, 0.0 if self.popular else 1.0)  # at first, counts alone decide
+        last = 0.0 if self.popular else 1.0  # at first, counts alone decide
+        params, n = self.net.new(key, self.item_spread, self.spread, last), self.catalog.n_items
         if self.bias:
             params["bias"] = jnp.zeros(n)
         if self.popular:
             params["counts"] = jnp.zeros(n, jnp.int32)
-        return {**params, **(new_reader(jax.random.fold_in(key, 1), d) if self.masks else {})}
+        return {**params, **(new_reader(jax.random.fold_in(key, 1), self.dim) if self.masks else {})}
 
     def prepare(self, history: History) -> dict:
         """The newest events, which of them are liked, everything ever met, and the person's own fields."""
@@ -176,15 +157,11 @@ class PrivRec(Method):
         del recent
         at = jnp.maximum(candidates, 0)
         theta = {**self._held(params, at), **self._found(params, local, at)}
-        return masked(self._odds(theta, self._about(at), own["person"]), candidates)
+        return masked(self._odds(theta, self.net.about(at), own["person"]), candidates)
 
     def odds(self, params: dict, person: jax.Array, items: jax.Array) -> jax.Array:
         """The log-odds of some items for a person with these fields, before any adaptation."""
-        return self._odds(self._held(params, items), self._about(items), person)
-
-    def _about(self, items: jax.Array) -> list[jax.Array]:
-        """What the catalog says about some items, field by field."""
-        return [gather(column, items) for column in item_columns(self.catalog, self.item_fields)]
+        return self._odds(self._held(params, items), self.net.about(items), person)
 
     def _samples(self, key: jax.Array, own: dict) -> Samples:
         """Every event, after each liked one its negatives, and masked copies where they are learned from."""
@@ -210,16 +187,12 @@ class PrivRec(Method):
 
     def _odds(self, theta: dict, columns: list[jax.Array], person: jax.Array) -> jax.Array:
         """ln(ŷ/(1 − ŷ)) of some items, whose rows stand in θ and whose fields are `columns`."""
-        about = [embed(self.item_fields, columns, theta["item_values"])] if columns else []
-        v = tower(theta["item_tower"], jnp.concatenate([theta["items"], *about], axis=1))
-        fields = person_columns(self.catalog.person_fields, self.person_fields, person)
-        u = tower(theta["person_tower"], embed(self.person_fields, fields, theta["person_values"]))
-        odds = log_odds(theta["head"], self.sizes, u, v)
+        odds = self.net.odds(theta, columns, person)
         return odds + sum(theta[name] for name in ("bias", "popularity") if name in theta)
 
     def _loss(self, start: dict, mine: Samples, own: dict, joint: bool = False) -> Any:
         """L(θ, batch): the cross-entropy of some samples, where θ are the leaves that move; joint, with λ L_SSL."""
-        about = self._about(mine.items)
+        about = self.net.about(mine.items)
 
         def loss(moving: dict, data: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
             rows, real, copy = data
@@ -263,6 +236,3 @@ class PrivRec(Method):
     def _as_rows(self, update: dict, index: jax.Array) -> dict:
         n = self.catalog.n_items
         return {name: Rows(index, x, n) if name in _BY_ITEM else x for name, x in update.items()}
-
-
-_KINDS = ("categorical", "multi", "numeric", "words")
