@@ -21,6 +21,7 @@ ALPHA = 1e-6  # the chance that an audit refutes a true claim
 CHUNK = 20_000  # outputs of each input, to choose an event
 CHUNKS = 5  # as many times fresh outputs, to count it
 VISIBLE_DELTA = 0.02
+TURNED = 8.0  # dials are audited away from where they start
 FEWER = 4  # a release takes drawing a cohort on the host, so so many times fewer of them
 _KEPT = 2  # the events that are counted, of all that were looked at
 _COUNTED = 40  # the most events that are ever counted in one audit
@@ -126,7 +127,7 @@ def _view(claim: Claim, mechanism: Mechanism, sampler: Sampler, exposure: Exposu
         else:
             world[0] = pair[side]
             cohorts = drawn(sampler, exposure.devices, rounds, n, first)
-        return releases(mechanism, world, cohorts, seed)
+        return releases(mechanism, world, cohorts, seed, TURNED)
 
     return released
 

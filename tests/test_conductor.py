@@ -150,6 +150,6 @@ def test_a_message_that_is_no_letter_is_refused(town):
     message = Message(RecordDict({"letter": ConfigRecord({"kind": "hello"})}), 1, "train")
     message.metadata.__dict__["_message_id"] = "x"
     said = from_record(Answer, reply(node, message).content)
-    assert "must have version 1" in said.refused
-    with pytest.raises(WireError, match="must have version 1, got None"):
+    assert "must have version 2" in said.refused
+    with pytest.raises(WireError, match="must have version 2, got None"):
         from_record(Answer, RecordDict())

@@ -15,7 +15,7 @@ from tacit.privacy.mechanism import build_mechanism
 from tacit.privacy.response import Response
 from tacit.privacy.sampler import build_sampler
 from tacit.rows import Rows, dense_tree
-from tacit.server.round import close, collect, nothing
+from tacit.server.round import begin, close, collect, nothing
 from tacit.server.rule import build_rule
 from tacit.wire import Report
 from views import drawn, shaped
@@ -138,7 +138,9 @@ def closed(mechanism, payload, sent, rule="mean_step", seed=0):
     params, rule = {"x": jnp.zeros(1)}, build_rule({"rule": rule})
     report = Report({"x": jnp.asarray(payload)[:, None]}, jnp.ones((len(sent), 1)), jnp.asarray(sent))
     total = collect(mechanism, nothing(mechanism, params, ("x",), 1), report)
-    after, _, n = close(jax.random.key(seed), mechanism, rule, ("x",), params, total, rule.init(params))
+    after, _, n = close(
+        jax.random.key(seed), mechanism, rule, ("x",), params, total, begin(mechanism, rule, ("x",), params)
+    )
     return float(after["x"][0]), int(n)
 
 

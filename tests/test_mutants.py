@@ -25,10 +25,11 @@ from tacit.privacy.laplace import Laplace
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.positions import lean_of, pack
 from tacit.privacy.qharmony import QHarmony
+from tacit.privacy.quantile import WITHIN
 from tacit.privacy.response import Response
 from tacit.privacy.sampler import All, Fixed, Poisson, Sampler
-from tacit.rows import Rows, dense_tree
-from tacit.server.round import nothing, open_round
+from tacit.rows import Rows, dense_tree, zero_unless
+from tacit.server.round import Memory, nothing, open_round
 from tacit.server.rule import MeanStep
 from tacit.settings import fill
 from test_every_mechanism import check_gate
@@ -145,6 +146,28 @@ class DividedByWhoCame(Gaussian):
         return super().estimate(key, total, n, dials)[0], total[1]
 
 
+class CountForFree(Gaussian):
+    """Sum and count, and only the sum is paid for."""
+
+    @property
+    def sum_multiplier(self):
+        return self.multiplier
+
+
+class NoiseOfTheFirstRound(Gaussian):
+    """The bound has moved, and the noise has not."""
+
+    def _released(self, key, sums, dials):
+        return super()._released(key, sums, {})
+
+
+class ForgotTheCount(Gaussian):
+    """Noise on the sum alone."""
+
+    def _released(self, key, sums, dials):
+        return {**super()._released(key, sums, dials), WITHIN: sums[WITHIN][0]}
+
+
 class TwiceTheEpsilon(Response):
     def _say(self, key, leaf):
         return replace(Response(epsilon_per_message=2 * self.share), form=self.form)._say(key, leaf)
@@ -245,6 +268,11 @@ MUTANTS = [
     Mutant(ForgotTheSum, {"epsilon": 2.0}),
     Mutant(ForgotTheMessage, {"epsilon": 2.0, "place": "local"}),
     Mutant(DividedByWhoCame, {"noise": 1.0}, COINS),
+    *(
+        Mutant(kind, {"noise": 1.5, "quantile": 0.5, "quantile_noise": s}, sampler)
+        for kind, s in ((CountForFree, 0.25), (NoiseOfTheFirstRound, 1.0), (ForgotTheCount, 1.0))
+        for sampler in (COINS, ONE_OF_TWO)
+    ),
     Mutant(Gaussian, {"noise": 1.0}, CoinsForAFixedCohort(count=1)),
     Mutant(Gaussian, {"noise": 1.0}, Rarely(rate=0.5)),
     Mutant(TwiceTheEpsilon, {"epsilon": 1.0}),
@@ -309,7 +337,9 @@ def check_servers_noise():
         job = Job(Still(), mechanism, rule, stage, ("x",), 1)
         for round in (0, 1):
             total = nothing(mechanism, {"x": jnp.zeros(3)}, ("x",), 1)
-            after, _, _ = close_round(job, jax.random.key(0), jnp.asarray(round), {"x": jnp.zeros(3)}, (), [total])
+            after, _, _ = close_round(
+                job, jax.random.key(0), jnp.asarray(round), {"x": jnp.zeros(3)}, Memory((), {}), [total]
+            )
             seen.append(np.asarray(after["x"]))
     assert np.unique(np.concatenate(seen)).size == 3 * len(seen)
 
@@ -370,6 +400,34 @@ GATES = {
     "_finite": lambda tree: jnp.asarray(True),  # lets anything through
     "zero_unless": lambda keep, tree: tree,  # a silent report carries a payload
 }
+
+
+def _spares_the_bit(keep, tree):
+    """Who is silent, or whose update was replaced, still says whether it was within the clip."""
+    zeroed = zero_unless(keep, tree)
+    if isinstance(tree, tuple) and WITHIN in tree[0]:
+        return {**zeroed[0], WITHIN: tree[0][WITHIN]}, zeroed[1]
+    return zeroed
+
+
+def test_a_bit_that_goes_past_the_gate_is_noticed(monkeypatch):
+    mechanism = Gaussian(noise=1.0 + 2.0**-20, quantile=0.5, cohort=1.0)  # a program of its own
+    check_gate(mechanism)
+    monkeypatch.setattr(tacit.device.gate, "zero_unless", _spares_the_bit)
+    with pytest.raises(AssertionError):
+        check_gate(replace(mechanism, clip=1.25))
+
+
+@pytest.mark.parametrize("dial", [0.0, -1.0, math.nan, math.inf])
+def test_a_dial_that_is_no_positive_finite_number_gets_no_answer(dial):
+    mechanism, spent = Gaussian(noise=1.0, quantile=0.5, cohort=1.0), jnp.zeros((), jnp.int32)
+    for clip, answers in ((2.0, True), (dial, False)):
+        told = {"clip": jnp.float32(clip)}
+        report, after, _ = tacit.device.gate.send(
+            jax.random.key(0), mechanism, {"x": jnp.ones(3)}, jnp.ones(1), told, spent
+        )
+        assert (bool(report.sent), int(after)) == (answers, answers)
+        assert any(np.asarray(leaf).any() for leaf in jax.tree.leaves((report.payload, report.weight))) == answers
 
 
 @pytest.mark.parametrize("part", GATES)

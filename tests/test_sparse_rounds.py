@@ -44,15 +44,16 @@ def test_rows_and_tables_close_alike(rule, weights):
     rng = np.random.default_rng(2)
     params = {"items": jnp.asarray(rng.normal(size=(50, 3)), jnp.float32), "other": jnp.ones(2)}
     reports = [one._replace(payload={"items": one.payload["items"]}) for one in reports]
+    memory = server.Memory(rule.init({}), {})
 
     @jax.jit
     def over_the_table(params):
         total = server.nothing(none, params, ("items",), weights)
         for one in reports:
             total = server.collect(none, total, one)
-        return server.close(jax.random.key(0), none, rule, ("items",), params, total, rule.init({}))
+        return server.close(jax.random.key(0), none, rule, ("items",), params, total, memory)
 
-    by_rows = jax.jit(lambda params: server.close_rows(rule, ("items",), params, reports, rule.init({})))
+    by_rows = jax.jit(lambda params: server.close_rows(rule, ("items",), params, reports, memory))
     if weights == 1:
         same(by_rows(params), over_the_table(params))
     else:  # where a product is added at once, a processor may round once instead of twice
@@ -77,7 +78,7 @@ def test_nobody_heard_moves_nothing():
     report = stack(0, 3, 4, 9)._replace(sent=jnp.zeros(3, bool))
     params = {"items": jnp.ones((9, 3)), "count": jnp.zeros(9, jnp.int32)}
     rule = build_rule({"rule": "mean_step"})
-    moved, _, n = server.close_rows(rule, ("items",), params, [report], ())
+    moved, _, n = server.close_rows(rule, ("items",), params, [report], server.Memory((), {}))
     same(moved, params)
     assert int(n) == 0
 

@@ -14,7 +14,7 @@ from tacit.privacy.claim import Claim
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.sampler import Sampler
 from tacit.rows import Rows, dense_tree
-from tacit.server.round import close, collect, nothing
+from tacit.server.round import begin, close, collect, nothing
 from tacit.server.rule import MeanStep
 from tacit.wire import Report
 
@@ -112,39 +112,47 @@ def reports(
 
 @_program
 def _reports(mechanism: Mechanism, keys: jax.Array, source: Input, spent: jax.Array, allowance: jax.Array) -> Any:
-    weights = source.weight.size
+    weights, dials = source.weight.size, begin(mechanism, MeanStep(), (), {}).dials
 
     def device(keys: jax.Array) -> list[Sent]:
         count, made = spent, []
         for key in keys:
-            report, count, replaced = send(key, mechanism, source.update, source.weight, {}, count, allowance)
+            report, count, replaced = send(key, mechanism, source.update, source.weight, dials, count, allowance)
             alone = jax.tree.map(lambda leaf: leaf[None], report)
             total, n = collect(mechanism, nothing(mechanism, PARAMS, tuple(PARAMS), weights), alone)
-            estimate = mechanism.estimate(jax.random.key(0), total, n, {})
+            estimate = mechanism.estimate(jax.random.key(0), total, n, dials)
             made.append(Sent(_on_the_wire(mechanism, report), trained(estimate), count, replaced))
         return made
 
     return jax.vmap(device)(keys)
 
 
-def releases(mechanism: Mechanism, world: list[Input], cohorts: np.ndarray, seed: int) -> np.ndarray:
-    """For each drawn cohort [n, rounds, devices]: what the server makes of the rounds, and releases."""
+def releases(
+    mechanism: Mechanism, world: list[Input], cohorts: np.ndarray, seed: int, turned: float = 1.0
+) -> np.ndarray:
+    """For each drawn cohort [n, rounds, devices]: what the server makes of the rounds, and releases.
+
+    Dials stand at so many times their start: a claim that holds at one may not hold at another.
+    """
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *world)
     keys = jax.random.split(jax.random.key(seed), (*cohorts.shape[:2], cohorts.shape[2] + 1))
-    return flat(_releases(mechanism, keys, stacked, jnp.asarray(cohorts)))
+    return flat(_releases(mechanism, keys, stacked, jnp.asarray(cohorts), jnp.float32(turned)))
 
 
 @_program
-def _releases(mechanism: Mechanism, keys: jax.Array, world: Input, cohorts: jax.Array) -> Any:
+def _releases(mechanism: Mechanism, keys: jax.Array, world: Input, cohorts: jax.Array, turned: jax.Array) -> Any:
     weights, rule, nobody = world.weight.shape[1], MeanStep(), jnp.zeros((), jnp.int32)
+    memory = begin(mechanism, rule, tuple(PARAMS), PARAMS)
+    memory = memory._replace(dials={name: turned * dial for name, dial in memory.dials.items()})
+    dials = memory.dials
 
     def one_round(keys: jax.Array, asked: jax.Array) -> Any:
-        say = lambda key, source: send(key, mechanism, source.update, source.weight, {}, nobody)[0]  # noqa: E731
+        say = lambda key, source: send(key, mechanism, source.update, source.weight, dials, nobody)[0]  # noqa: E731
         reports = jax.vmap(say)(keys[1:], world)
         reports = reports._replace(sent=reports.sent & asked)
         total = collect(mechanism, nothing(mechanism, PARAMS, tuple(PARAMS), weights), reports)
-        after, _, _ = close(keys[0], mechanism, rule, tuple(PARAMS), PARAMS, total, rule.init(PARAMS))
-        return trained(mechanism.estimate(keys[0], *total, {})), after
+        after, then, _ = close(keys[0], mechanism, rule, tuple(PARAMS), PARAMS, total, memory)
+        return trained(mechanism.estimate(keys[0], *total, dials)), after, then.dials
 
     return jax.vmap(jax.vmap(one_round))(keys, cohorts)
 

@@ -106,6 +106,17 @@ class Kit:
         """The parameters in these bytes."""
         return unpack_tree(self.broadcast, data)
 
+    def pack_dials(self, stage: int, dials: dict) -> bytes:
+        """The bytes of a broadcast's dials; none, where the stage has none."""
+        return pack_tree(self._dials(stage), dials) if dials else b""
+
+    def unpack_dials(self, stage: int, data: bytes) -> dict:
+        """The dials in these bytes."""
+        return unpack_tree(self._dials(stage), data) if data or self.mechanism(stage).dials else {}
+
+    def _dials(self, stage: int) -> Schema:
+        return schema_of({name: np.float32(dial) for name, dial in self.mechanism(stage).dials.items()}, 0)
+
     def first_round(self, stage: int) -> int:
         """How many rounds all earlier stages have."""
         return sum(one.rounds for one in self.plan.stages[:stage])

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from tacit.errors import WireError
 
-VERSION = 1
+VERSION = 2
 Kind = Literal["hello", "round", "end"]
 Letter = TypeVar("Letter", "Ask", "Answer")
 
@@ -28,6 +28,7 @@ class Ask:
     round: int = 0
     people: bytes = b""  # int32, ascending: who of the node's people is asked
     params: bytes = b""  # the broadcast, packed by the plan folder's schema
+    dials: bytes = b""  # the round's public numbers, such as a clip bound that moves; none, where the stage has none
     signature: bytes = b""  # by the key that the plan folder names
     version: int = VERSION
 

@@ -5,6 +5,8 @@ sent depends on the allowance alone, never on private data: an update that is em
 update, in the same form as any other.
 """
 
+from functools import reduce
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,7 +28,7 @@ def send(
     """The report, the messages spent after it, and whether the update had to be replaced by zero.
 
     The device falls silent after the messages the plan allows in this stage, or those its own budget does, whichever
-    is fewer.
+    is fewer. A round whose dials are not positive finite numbers gets no answer: a dial is public, so that tells nothing.
     """
     finite = _finite(update)
     update = zero_unless(finite, update)
@@ -34,16 +36,20 @@ def send(
     # A weight is the person's own number: it leaves only where the mechanism says that it shows, and that the update
     # was replaced must not show in it.
     weight = jnp.where(jnp.isfinite(weight), weight, 0.0) if mechanism.shows_weight else jnp.ones_like(weight)
-    if mechanism.messages is None and allowance is None:
+    if mechanism.messages is None and allowance is None and not dials:
         return Report(payload, weight, jnp.asarray(True)), spent + 1, ~finite
-    allowed = spent < _fewer(mechanism.messages, allowance)
+    allowed = (spent < _fewer(mechanism.messages, allowance)) & _sound(dials)
     payload, weight = zero_unless(allowed, (payload, weight))
     return Report(payload, weight, allowed), spent + allowed.astype(spent.dtype), ~finite
 
 
 def _fewer(messages: int | None, allowance: jax.Array | None) -> jax.Array:
     limits = [jnp.asarray(limit, jnp.int32) for limit in (messages, allowance) if limit is not None]
-    return limits[0] if len(limits) == 1 else jnp.minimum(*limits)
+    return reduce(jnp.minimum, limits, jnp.asarray(jnp.iinfo(jnp.int32).max))
+
+
+def _sound(dials: dict) -> jax.Array:
+    return reduce(jnp.logical_and, ((dial > 0) & jnp.isfinite(dial) for dial in dials.values()), jnp.asarray(True))
 
 
 def _finite(tree: object) -> jax.Array:

@@ -22,7 +22,7 @@ from tacit.device.method import build
 from tacit.device.purse import Purse
 from tacit.device.round import Home
 from tacit.device.store import RunStore, Sent, Store
-from tacit.errors import DeviceError
+from tacit.errors import DeviceError, WireError
 from tacit.kit import Kit
 from tacit.letters import VERSION, Answer, Ask
 from tacit.privacy.budget import Entry
@@ -136,11 +136,11 @@ class Node:
     def _new(self, kit: Kit, ask: Ask, kept: RunStore, people: Residents, purse: Purse, limited: bool) -> Sent:
         """Take the step, and put homes and report on disk before anything leaves."""
         ids = _asked(ask, len(people))
-        params = kit.unpack_params(ask.params)
+        params, dials = kit.unpack_params(ask.params), _dials(kit, ask)
         kept.keep_broadcast(params)
         method, mechanism = build(kit.plan.stages[ask.stage], kit.catalog), kit.mechanism(ask.stage)
         homes = homes_of(kit, kept, people, ask.stage, _allowances(kit, ask, purse) if limited else None)
-        broadcast = Broadcast(jnp.asarray(ask.round, jnp.int32), jax.tree.map(jnp.asarray, params), {})
+        broadcast = Broadcast(jnp.asarray(ask.round, jnp.int32), *jax.tree.map(jnp.asarray, (params, dials)))
         homes, stacks, who = shard.step_some(method, mechanism, ask.stage, broadcast, people, homes, ids)
         sent = Sent(ask.stage, ask.round, ids, who, _packed(kit, ask.stage, stacks, alone=len(people) == 1))
         kept.keep(kit.first_round(ask.stage) + ask.round + 1, homes, sent)
@@ -190,6 +190,18 @@ def _asked(ask: Ask, people: int) -> np.ndarray:
     if not ids.size or ids[0] < 0 or ids[-1] >= people or (np.diff(ids) <= 0).any():
         raise RefusalError(f"A letter must name people of this device, from 0 to {people - 1}, ascending, each once.")
     return ids.astype(np.int32)
+
+
+def _dials(kit: Kit, ask: Ask) -> dict[str, Any]:
+    """The round's public numbers; the gate would not open for one that is no positive finite number."""
+    try:
+        dials = kit.unpack_dials(ask.stage, ask.dials)
+    except WireError as problem:
+        raise RefusalError(f"This device cannot read the dials of the letter: {problem}") from None
+    for name, dial in dials.items():
+        if not dial > 0:
+            raise RefusalError(f"A dial must be a positive finite number, got {name} = {dial:g}; ask with another.")
+    return dials
 
 
 def _packed(kit: Kit, stage: int, stacks: list[Report], alone: bool) -> bytes:

@@ -27,7 +27,7 @@ def one_round(
     job: Job, key: jax.Array, round: int, state: State, owns: list, awake: list[Awake], crew: Crew
 ) -> tuple[State, Tally]:
     """A round of many devices: every team folds its buckets from an empty total, then the server closes."""
-    broadcast = server.open_round(round, state.params)
+    broadcast = server.open_round(round, state.params, state.memory.dials)
 
     def work(team: list[int]) -> tuple:
         mine = ([part[b] for b in team] for part in (state.homes, owns, awake))
@@ -36,10 +36,9 @@ def one_round(
 
     made = list((crew.pool.map if crew.pool else map)(work, crew.teams))
     homes = dict(zip((b for team in crew.teams for b in team), (home for part in made for home in part[0])))
-    params, rule, n = _close(job, key, broadcast.round, state.params, state.rule, [part[1] for part in made])
-    return State(params, rule, [homes[b] for b in range(len(owns))]), Tally(
-        n, jnp.stack([part[2] for part in made]).sum()
-    )
+    params, memory, n = _close(job, key, broadcast.round, state.params, state.memory, [part[1] for part in made])
+    tally = Tally(n, jnp.stack([part[2] for part in made]).sum(), broadcast.dials)
+    return State(params, memory, [homes[b] for b in range(len(owns))]), tally
 
 
 def hands() -> int:

@@ -21,7 +21,7 @@ def debug_round(
 ) -> tuple[State, Tally]:
     """A round by hand: the same step, the same collect, the same close as the engine's."""
     bucket_of, place_of = seats(buckets, len(population))
-    broadcast = server.open_round(round, state.params)
+    broadcast = server.open_round(round, state.params, state.memory.dials)
     total = server.nothing(job.mechanism, state.params, job.trains, job.weights, job.update)
     homes = list(state.homes)
     with jax.disable_jit():
@@ -33,8 +33,8 @@ def debug_round(
             homes[b] = jax.tree.map(lambda old, new: old.at[place].set(new), homes[b], home)  # noqa: B023
             total = server.collect(job.mechanism, total, jax.tree.map(lambda leaf: leaf[None], report))
     noise = jax.random.fold_in(jax.random.fold_in(key, job.stage), round)
-    params, rule, n = server.close(noise, job.mechanism, job.rule, job.trains, state.params, total, state.rule)
-    return State(params, rule, homes), Tally(n, jnp.zeros((), jnp.int32))
+    params, memory, n = server.close(noise, job.mechanism, job.rule, job.trains, state.params, total, state.memory)
+    return State(params, memory, homes), Tally(n, jnp.zeros((), jnp.int32), broadcast.dials)
 
 
 def _one(job: Job, broadcast: Broadcast, home: Home, own: Any, where: str) -> Any:

@@ -71,6 +71,9 @@ def views(mechanism: Mechanism, payload: Any, like: dict, population: Population
         return [claims(leaf, part) for leaf, part in zip(leaves, said)]
     if kind in ("harmony", "qharmony"):
         return [signs(mechanism, payload, leaves)]
+    if isinstance(payload, dict) and set(payload) > set(like):  # something is said beside the update
+        like = {**payload, **like}
+        leaves = _leaves(like, population, history)
     if [part.shape for part in sent] != [leaf.shape for leaf in leaves]:
         return [{"kind": "bits", "bits": "".join(np.binary_repr(byte, 8) for part in sent for byte in part.tobytes())}]
     return tables(payload, like, population, history)

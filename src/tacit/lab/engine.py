@@ -45,7 +45,7 @@ class State(NamedTuple):
     """Everything a round changes."""
 
     params: dict
-    rule: Any
+    memory: server.Memory
     homes: list[Home]  # one stack for each bucket
 
 
@@ -61,6 +61,13 @@ class Tally(NamedTuple):
 
     reports: jax.Array  # int32[]
     rows: jax.Array  # int32[]: rows written, where the wire shows them
+    dials: dict[str, jax.Array]  # those it was opened with
+
+    def each(self, rounds: int) -> list[Any]:
+        """The tally of a block as one for each round, in plain numbers."""
+        leaves, tree = jax.tree.flatten(self)
+        columns = [np.atleast_1d(np.asarray(leaf))[:rounds].tolist() for leaf in leaves]
+        return [tree.unflatten(row) for row in zip(*columns)]
 
 
 def fold(job: Job, broadcast: Broadcast, homes: list[Home], owns: list, awake: list[Awake]) -> tuple[list, Any, Any]:
@@ -138,12 +145,14 @@ def _used(value: jax.Array) -> jax.Array:
     return jax.lax.reduce_or(words, axes=inner) != 0
 
 
-def close(job: Job, key: jax.Array, round: jax.Array, params: dict, rule: Any, totals: list) -> tuple[dict, Any, Any]:
+def close(
+    job: Job, key: jax.Array, round: jax.Array, params: dict, memory: server.Memory, totals: list
+) -> tuple[dict, server.Memory, Any]:
     """The server's end of a round over the buckets' totals."""
     total = totals[0]
     for other in totals[1:]:
         total = server.merge(job.mechanism, total, other)
-    return server.close(noise_key(job, key, round), job.mechanism, job.rule, job.trains, params, total, rule)
+    return server.close(noise_key(job, key, round), job.mechanism, job.rule, job.trains, params, total, memory)
 
 
 def noise_key(job: Job, key: jax.Array, round: jax.Array) -> jax.Array:
@@ -153,15 +162,20 @@ def noise_key(job: Job, key: jax.Array, round: jax.Array) -> jax.Array:
 
 def _by_rows(job: Job, key: jax.Array, round: jax.Array, state: State, owns: list, awake: list[Awake]) -> tuple:
     del key
-    homes, reports = listen(job, server.open_round(round, state.params), state.homes, owns, awake)
-    params, rule, n = server.close_rows(job.rule, job.trains, state.params, reports, state.rule)
-    return State(params, rule, homes), Tally(n, jnp.stack([_rows_written(job, one) for one in reports]).sum())
+    homes, reports = listen(job, _opened(round, state), state.homes, owns, awake)
+    params, memory, n = server.close_rows(job.rule, job.trains, state.params, reports, state.memory)
+    rows = jnp.stack([_rows_written(job, one) for one in reports]).sum()
+    return State(params, memory, homes), Tally(n, rows, state.memory.dials)
 
 
 def _by_table(job: Job, key: jax.Array, round: jax.Array, state: State, owns: list, awake: list[Awake]) -> tuple:
-    homes, total, rows = fold(job, server.open_round(round, state.params), state.homes, owns, awake)
-    params, rule, n = close(job, key, round, state.params, state.rule, [total])
-    return State(params, rule, homes), Tally(n, rows)
+    homes, total, rows = fold(job, _opened(round, state), state.homes, owns, awake)
+    params, memory, n = close(job, key, round, state.params, state.memory, [total])
+    return State(params, memory, homes), Tally(n, rows, state.memory.dials)
+
+
+def _opened(round: Any, state: State) -> Broadcast:
+    return server.open_round(round, state.params, state.memory.dials)
 
 
 def play_rounds(
@@ -175,7 +189,8 @@ def play_rounds(
         return state, jax.tree.map(lambda all, one: all.at[i].set(one), carry[1], tally)
 
     nothing = jnp.zeros(most, jnp.int32)
-    return jax.lax.fori_loop(0, count, turn, (state, Tally(nothing, nothing)))
+    dials = {name: jnp.zeros(most, dial.dtype) for name, dial in state.memory.dials.items()}
+    return jax.lax.fori_loop(0, count, turn, (state, Tally(nothing, nothing, dials)))
 
 
 scan_rounds = jax.jit(play_rounds, static_argnames=("most",), donate_argnames=("state",))

@@ -43,7 +43,7 @@ from tacit.privacy.budget import Budget, Entry
 from tacit.privacy.price import Price, page_of, price
 from tacit.privacy.sampler import All, Helped, Pooled, build_sampler
 from tacit.rows import dense_tree
-from tacit.server.round import by_rows, trained
+from tacit.server.round import Memory, begin, by_rows
 from tacit.server.rule import build_rule
 from tacit.wire import schema_of
 
@@ -110,7 +110,7 @@ class Federation:
             homes, self.noise = (jax.random.fold_in(key, earlier) for key in (homes, self.noise))
         self.draws = self.seed + (earlier << 64)  # the seed of the cohorts
         self.buckets = furnish(homes, population, grid, *self._layout())
-        self.rule_state: Any = ()
+        self.memory = Memory((), {})
 
     def _layout(self) -> tuple[int, float]:
         """How many hands buckets are cut for, and what one bucket less is worth.
@@ -131,7 +131,7 @@ class Federation:
         self.buckets = [move_in(method, number, self.population, bucket, allowed) for bucket in self.buckets]
         self._remember(number)
         rule = build_rule(stage.server)
-        self.rule_state = rule.init(trained(self.params, stage.trains))
+        self.memory = begin(self.price.stages[number].mechanism, rule, stage.trains, self.params)
         sampler = build_sampler(stage.cohort)
         if isinstance(sampler, Pooled):
             fit = thirdparty.fit if isinstance(sampler, Helped) else central.fit
@@ -174,13 +174,13 @@ class Federation:
 
     def keep(self, state: State) -> None:
         """Take over what a round left."""
-        self.params, self.rule_state = state.params, state.rule
+        self.params, self.memory = state.params, state.memory
         self.buckets = [bucket._replace(home=home) for bucket, home in zip(self.buckets, state.homes)]
 
     @property
     def state(self) -> State:
         """Everything a round changes, as arrays."""
-        return State(self.params, self.rule_state, [bucket.home for bucket in self.buckets])
+        return State(self.params, self.memory, [bucket.home for bucket in self.buckets])
 
 
 class Rounds:
@@ -193,7 +193,7 @@ class Rounds:
         self._bucket_of, self._place_of = seats(buckets, devices)
         self.schema = wire_schema(job, federation.params)
         federation.sizes[job.stage] = math.ceil(self.schema.bytes())
-        self.bytes_down = schema_of(federation.params, 0).bytes()
+        self.bytes_down = schema_of((federation.params, federation.memory.dials), 0).bytes()
         share = self.sampler.size(devices) / devices
         self._chunks = [self._chunk(bucket, share) for bucket in buckets]
         # Room for the chunks a bucket will need in all but very unlucky rounds: a shape that grows is compiled again.

@@ -21,6 +21,7 @@ from tacit.plans import Plan
 from tacit.privacy.budget import Budget
 from tacit.record import Folder, plain, write_arrays, write_json
 from tacit.server import checkpoint
+from tacit.server.round import Memory
 
 _COLUMNS = ("offsets", "items", "times", "labels", "context", "person", "silo")
 _NAMES = ("users", "item_names", "silo_names", "notes", "frames")
@@ -34,7 +35,7 @@ def save(run: Run, path: str | Path) -> Path:
     if run.folder is None or folder.path.resolve() != run.folder.resolve():
         folder.begin(run.plan.to_toml(), run.environment, run.claim_rows)
         folder.append(run.rounds)
-        checkpoint.save(folder, len(run.rounds), run.params, (), homes=homes_of(run.buckets))
+        checkpoint.save(folder, len(run.rounds), run.params, Memory((), {}), homes=homes_of(run.buckets))
         run.write(folder)
     _save_people(run.population, folder.path)
     return folder.path
@@ -83,7 +84,7 @@ def _restored(plan: Plan, population: Population, words: dict[str, Any], folder:
         allowed = np.zeros(len(population), np.int32) if _allowed(federation, number) else None
         federation.buckets = [move_in(method, number, population, b, allowed) for b in federation.buckets]
     if folder.latest() is not None:
-        params, _ = checkpoint.load(folder, federation.params, None)
+        params, _ = checkpoint.load(folder, federation.params, Memory((), {}))
         federation.params = jax.tree.map(jnp.asarray, params)
         federation.buckets = move_homes(federation.buckets, folder.restore("homes", homes_of(federation.buckets)))
     return federation

@@ -24,7 +24,7 @@ from tacit.lab.run import Run
 from tacit.rows import dense, is_rows
 from tacit.server.round import nothing, open_round
 from tacit.server.rule import build_rule
-from tacit.wire import Report
+from tacit.wire import Broadcast, Report
 
 
 class Leak(NamedTuple):
@@ -111,34 +111,36 @@ class _Tap:
     def next(self) -> Seen:
         """One more round: the homes move on, the parameters stay."""
         params, self.round = self.run.params, self.round + 1
-        self.home, reports = _ask(self.job, params, self.round, self.home, self.own)
+        broadcast = open_round(self.round, params, self.run.dials(self.run.stage))
+        self.home, reports = _ask(self.job, broadcast, self.home, self.own)
         items, bias = (np.asarray(params[name]) for name in ("items", "bias"))
         if self.exact and is_rows(reports.payload["items"]):
             rows = {name: reports.payload[name] for name in ("items", "bias")}
             return Seen(items, bias, *map(np.asarray, (rows["items"].index, rows["items"].value, rows["bias"].value)))
-        heard = _hear(self.job, params, jax.random.key(self.round), reports)
+        heard = _hear(self.job, broadcast, jax.random.key(self.round), reports)
         every = np.broadcast_to(np.arange(bias.size), heard["bias"].shape)
         return Seen(items, bias, every, heard["items"], heard["bias"])
 
 
 @jax.jit
-def _ask(job: Job, params: dict, round: Any, homes: Home, owns: Any) -> tuple[Home, Report]:
-    return jax.vmap(partial(step, job.method, job.mechanism, job.stage, open_round(round, params)))(homes, owns)
+def _ask(job: Job, broadcast: Broadcast, homes: Home, owns: Any) -> tuple[Home, Report]:
+    return jax.vmap(partial(step, job.method, job.mechanism, job.stage, broadcast))(homes, owns)
 
 
-def _hear(job: Job, params: dict, key: jax.Array, reports: Report) -> dict[str, np.ndarray]:
+def _hear(job: Job, broadcast: Broadcast, key: jax.Array, reports: Report) -> dict[str, np.ndarray]:
     """What can be made of each message by itself; where only a noisy sum leaves the server, that sum, for everybody."""
-    empty = nothing(job.mechanism, params, job.trains, job.weights)[0]
+    empty = nothing(job.mechanism, broadcast.params, job.trains, job.weights)[0]
     if job.mechanism.always_releases:
         total = job.mechanism.add(empty, reports.payload, reports.weight, reports.sent)
-        sums = job.mechanism.estimate(key, total, reports.sent.sum(), {})[0]
+        sums = job.mechanism.estimate(key, total, reports.sent.sum(), broadcast.dials)[0]
         devices = reports.sent.shape[0]
         return {name: np.broadcast_to(np.asarray(leaf[0]), (devices, *leaf.shape[1:])) for name, leaf in sums.items()}
 
     def alone(report: Report) -> dict:
         one = jax.tree.map(lambda leaf: leaf[None], report)
         total = job.mechanism.add(empty, one.payload, one.weight, one.sent)
-        return {name: dense(leaf[0]) for name, leaf in job.mechanism.estimate(key, total, jnp.int32(1), {})[0].items()}
+        sums = job.mechanism.estimate(key, total, jnp.int32(1), broadcast.dials)[0]
+        return {name: dense(leaf[0]) for name, leaf in sums.items()}
 
     made = jax.lax.map(alone, reports)
     return {name: np.asarray(leaf) for name, leaf in made.items()}

@@ -228,19 +228,20 @@ def _turn(
     everybody: bool,
 ) -> tuple[State, Home, jax.Array]:
     """One round with canaries: everybody's state after it, the canaries' homes, and their scores."""
-    broadcast = server.open_round(round, state.params)
+    broadcast = server.open_round(round, state.params, state.memory.dials)
     moved, known, _ = fold(job, broadcast, state.homes, owns, awake)
     (their_homes,), (reports,) = listen(theirs, broadcast, [homes], [their_owns], [Awake(asked[None], 1)])
     total = server.collect(job.mechanism, known, reports)
-    params, rule, _ = close(job, key, broadcast.round, state.params, state.rule, [total])
+    params, memory, _ = close(job, key, broadcast.round, state.params, state.memory, [total])
     if job.mechanism.always_releases:
-        payloads, n = total
-        heard = flat(job.mechanism.estimate(noise_key(job, key, broadcast.round), payloads, n, {})[0])
+        (payloads, n), noise = total, noise_key(job, key, broadcast.round)
+        sums = job.mechanism.estimate(noise, payloads, n, broadcast.dials)[0]
         # Whoever attacks one person may know all others; not, where chance drew the cohort, who of them was asked.
-        heard = heard - flat(known[0][0]) if everybody else heard
+        others = flat({name: known[0][0][name] for name in sums}) if everybody else 0.0
+        heard = flat(sums) - others
     else:
         heard = jnp.where(reports.sent[:, None], hear(job.mechanism, _schema(job), reports), 0.0)
-    return State(params, rule, moved), their_homes, _canary(theirs).scores(heard)
+    return State(params, memory, moved), their_homes, _canary(theirs).scores(heard)
 
 
 def _schema(job: Job) -> Schema:

@@ -110,6 +110,7 @@ def _stage(stage: Stage, priced: StagePrice, method: Method, number: int, params
     if mechanism is None or exposure is None:
         return Outlook(0, 0, math.inf, 0, 0, down, 0, _size(params), 0, "nothing sent")
     numbers = _numbers(method, params)
+    down += 4 * len(mechanism.dials)
     memory, operations, up = _device(method, mechanism, number, params, events)
     ratio, needed = _signal(stage, priced, numbers)
     verdict = _verdict(ratio)

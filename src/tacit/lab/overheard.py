@@ -19,7 +19,7 @@ from tacit.lab.run import Run
 from tacit.rows import dense_tree
 from tacit.server.round import nothing, open_round
 from tacit.server.rule import build_rule
-from tacit.wire import Report, Schema, schema_of
+from tacit.wire import Broadcast, Report, Schema, schema_of
 
 MESSAGES = 10
 
@@ -59,7 +59,9 @@ def overheard(run: Run, ids: np.ndarray, messages: int, seed: int = 0) -> dict[s
     rounds = min(messages, priced.messages)
     total = 0.0
     for turn in range(rounds):
-        homes, heard = _listen(job, run.params, stage.rounds + turn, homes, own, jax.random.key(seed))
+        homes, heard = _listen(
+            job, open_round(stage.rounds + turn, run.params, run.dials(number)), homes, own, jax.random.key(seed)
+        )
         total = total + np.asarray(heard, float)
     return _leaves(job, np.broadcast_to(total / rounds, (ids.size, np.shape(total)[-1])))
 
@@ -72,19 +74,18 @@ def _fresh(run: Run, number: int, ids: np.ndarray) -> Home:
 
 
 @jax.jit
-def _listen(job: Job, params: dict, round: Any, homes: Home, own: Any, key: jax.Array) -> tuple[Home, jax.Array]:
+def _listen(job: Job, broadcast: Broadcast, homes: Home, own: Any, key: jax.Array) -> tuple[Home, jax.Array]:
     """One more round: the homes after it, and what is heard, float[M, D]; of a sum, float[1, D]."""
-    broadcast = open_round(round, params)
     homes, reports = jax.vmap(partial(step, job.method, job.mechanism, job.stage, broadcast))(homes, own)
     if not job.mechanism.always_releases:
         return homes, hear(job.mechanism, _schema(job), reports)
-    return homes, _released(job, params, reports, jax.random.fold_in(key, broadcast.round))[None]
+    return homes, _released(job, broadcast, reports, jax.random.fold_in(key, broadcast.round))[None]
 
 
-def _released(job: Job, params: dict, reports: Report, key: jax.Array) -> jax.Array:
-    empty = nothing(job.mechanism, params, job.trains, job.weights, job.update)[0]
+def _released(job: Job, broadcast: Broadcast, reports: Report, key: jax.Array) -> jax.Array:
+    empty = nothing(job.mechanism, broadcast.params, job.trains, job.weights, job.update)[0]
     total = job.mechanism.add(empty, reports.payload, reports.weight, reports.sent)
-    return flat(job.mechanism.estimate(key, total, reports.sent.sum(), {})[0])
+    return flat(job.mechanism.estimate(key, total, reports.sent.sum(), broadcast.dials)[0])
 
 
 def _schema(job: Job) -> Schema:

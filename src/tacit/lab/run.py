@@ -143,6 +143,11 @@ class Run:
         )
         return f"<table>{cells}</table>"
 
+    def dials(self, stage: int) -> dict[str, float]:
+        """The public numbers that a stage's last round was opened with, such as a clip bound that moves; stages from 0."""
+        told = [row["dials"] for row in self.rounds if row["stage"] == stage + 1 and "dials" in row]
+        return told[-1] if told else {}
+
     @property
     def claim_rows(self) -> list[dict[str, Any]]:
         """Every claim with its stage, for JSON."""
@@ -166,10 +171,20 @@ class Run:
             "bytes_up_per_device": self.bytes_up_per_device,
             "bytes_down_per_device": self.bytes_down_per_device,
             "metrics": self.metrics,
+            **({"dials": dials} if (dials := self._turned()) else {}),
             **({"device_cost": self.cost} if self.cost else {}),
             **({"leakage": [one.to_dict() for one in self.leakage]} if self.leakage else {}),
         }
         return card(self.price, facts)
+
+    def _turned(self) -> list[dict[str, Any]]:
+        """From where to where each dial of each stage moved."""
+        first = {row["stage"]: row["dials"] for row in reversed(self.rounds) if "dials" in row}
+        return [
+            {"stage": stage, "dial": name, "first": value, "last": self.dials(stage - 1)[name]}
+            for stage, dials in sorted(first.items())
+            for name, value in dials.items()
+        ]
 
     @property
     def bytes_up_per_device(self) -> float:

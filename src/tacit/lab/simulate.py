@@ -249,11 +249,10 @@ class _Diary:
     def _write(self, keep: int) -> None:
         while len(self.pending) > keep:
             last, asked, tally, numbers = self.pending.pop(0)
-            reports, rows = (np.atleast_1d(np.asarray(leaf))[: len(asked)] for leaf in tally)
             now = time.perf_counter()
             seconds, self.clock = (now - self.clock) / len(asked), now
             first = last - len(asked)
-            made = [self._row(first + i, asked[i], int(reports[i]), int(rows[i]), seconds) for i in range(len(asked))]
+            made = [self._row(first + i, asked[i], one, seconds) for i, one in enumerate(tally.each(len(asked)))]
             if numbers:
                 made[-1]["metrics"] = numbers
             self.rows.extend(made)
@@ -262,8 +261,8 @@ class _Diary:
             self.busy, self.woken = self.busy + seconds * len(asked), self.woken + sum(asked)
             self.bar.show(self.start + last, self.woken / max(self.busy, 1e-9), self.metric, self.rounds.spent(last))
 
-    def _row(self, round: int, asked: int, reports: int, rows: int, seconds: float) -> dict[str, Any]:
-        schema = self.rounds.schema
+    def _row(self, round: int, asked: int, tally: Any, seconds: float) -> dict[str, Any]:
+        schema, (reports, rows, dials) = self.rounds.schema, tally
         return {
             "done": self.start + round + 1,
             "stage": self.rounds.job.stage + 1,
@@ -273,19 +272,20 @@ class _Diary:
             "bytes_up": reports * schema.bytes(rows / max(reports, 1) if schema.has_rows else None),
             "bytes_down": asked * self.rounds.bytes_down,
             "seconds": seconds,
+            **({"dials": dials} if dials else {}),
         }
 
     def _save(self, always: bool = False) -> None:
         if self.folder is not None and (self.done or always):
-            params, rule, _ = self.federation.state
-            checkpoint.save(self.folder, self.done, params, rule, homes=homes_of(self.federation.buckets))
+            params, memory, _ = self.federation.state
+            checkpoint.save(self.folder, self.done, params, memory, homes=homes_of(self.federation.buckets))
             self.saved_at = time.monotonic()
 
     def _restore(self) -> None:
         assert self.folder is not None
         federation = self.federation
-        saved = checkpoint.load(self.folder, federation.params, federation.rule_state)
-        federation.params, federation.rule_state = jax.tree.map(jnp.asarray, saved)
+        saved = checkpoint.load(self.folder, federation.params, federation.memory)
+        federation.params, federation.memory = jax.tree.map(jnp.asarray, saved)
         homes = self.folder.restore("homes", homes_of(federation.buckets))
         federation.buckets = move_homes(federation.buckets, homes)
 

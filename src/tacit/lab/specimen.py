@@ -17,7 +17,7 @@ from tacit.privacy.sampler import build_sampler
 from tacit.rows import dense_tree
 from tacit.server.round import open_round
 from tacit.server.rule import build_rule
-from tacit.wire import Report, pack, schema_of, unpack
+from tacit.wire import Broadcast, Report, pack, schema_of, unpack
 
 SHOWN = 24  # bytes of the message written out
 
@@ -70,7 +70,7 @@ def _sent(run: Run, turn: _Turn) -> dict[str, Any]:
     bucket_of, place_of = seats(turn.buckets, len(run.population))
     bucket = turn.buckets[bucket_of[device]]
     home, own = jax.tree.map(lambda leaf: leaf[place_of[device]], (bucket.home, bucket.own))
-    _, report = _step(turn.job, open_round(turn.round, run.params), home, own)
+    _, report = _step(turn.job, _opened(run, turn), home, own)
     schema = wire_schema(turn.job, run.params)
     data = pack(schema, report)
     heard, like = unpack(schema, data), _like(turn.job)
@@ -139,7 +139,7 @@ def _released(run: Run, turn: _Turn, history: np.ndarray) -> dict[str, Any] | No
     seed, devices = int(run.environment.get("seed", 0)), len(run.population)
     asked = build_sampler(turn.stage.cohort).draw(seed, turn.job.stage, turn.round, devices)
     total, n = _total(run, turn, asked)
-    sums, _ = mechanism.estimate(jax.random.key(seed), total, n, {})
+    sums, _ = mechanism.estimate(jax.random.key(seed), total, n, run.dials(turn.job.stage))
     like = _like(turn.job)
     first = jax.tree.map(lambda leaf: leaf[0], sums)  # the sum for the first weight
     return {"reports": int(n), "views": tables(first, like, run.population, history)}
@@ -153,4 +153,8 @@ def _total(run: Run, turn: _Turn, asked: np.ndarray) -> Any:
         places = place_of[asked[bucket_of[asked] == b]]
         awake.append(wake(places, chunk_size(places.size, bucket.length, size)))
     homes, owns = ([getattr(bucket, part) for bucket in turn.buckets] for part in ("home", "own"))
-    return jax.jit(fold)(turn.job, open_round(turn.round, run.params), homes, owns, awake)[1]
+    return jax.jit(fold)(turn.job, _opened(run, turn), homes, owns, awake)[1]
+
+
+def _opened(run: Run, turn: _Turn) -> Broadcast:
+    return open_round(turn.round, run.params, run.dials(turn.job.stage))

@@ -95,6 +95,8 @@ def to_markdown(card: Mapping[str, Any]) -> str:
         lines += _table({name.replace("_", " "): _number(value) for name, value in stage["noise"].items()})
         lines += ["", "Claims:", "", *(f"- {_claim(one)}" for one in stage["claims"])]
         lines += ["", "Seen beside the noise:", "", *(f"- {word}" for word in stage["visible"] or ["nothing"])]
+    if card.get("dials"):
+        lines += ["", "## Dials, in the first and in the last round", "", *_table(_dials(card["dials"]))]
     if card.get("leakage"):
         lines += ["", "## What attacks found", "", *_leakage(card["leakage"])]
     if card.get("device_cost"):
@@ -107,6 +109,10 @@ def to_markdown(card: Mapping[str, Any]) -> str:
 
 def _table(rows: Mapping[str, str]) -> list[str]:
     return ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
+
+
+def _dials(dials: list[Mapping[str, Any]]) -> dict[str, str]:
+    return {f"{one['dial']} of stage {one['stage']}": f"{one['first']:.4g} → {one['last']:.4g}" for one in dials}
 
 
 def _ledger(ledger: Mapping[str, Any]) -> list[str]:

@@ -5,23 +5,19 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 
 from tacit.errors import PlanError
-from tacit.privacy import noise
 from tacit.privacy.claim import Claim, Per
+from tacit.privacy.clipped import Clipped
 from tacit.privacy.events import Event
 from tacit.privacy.events import Gaussian as GaussianEvent
 from tacit.privacy.local import ASKED, FLOATS
 from tacit.privacy.mechanism import Spread, delta_setting, epsilon_setting, messages_setting, wire_setting
 from tacit.privacy.sampler import Exposure
-from tacit.privacy.sums import Summed
-from tacit.rows import dense_tree
 from tacit.settings import setting
 
 
-class Gaussian(Summed):
+class Gaussian(Clipped):
     """Clip to ‖x‖₂ ≤ S at home; add N(0, (noise·S)²) to every number.
 
     - `place = "central"`: the server adds the noise once, to the sum of the cohort, and divides by the planned size of
@@ -38,11 +34,16 @@ class Gaussian(Summed):
     Some algorithms add the noise to the parameters, after the server's step α. `after_step` says that α: the sum then
     gets noise/α, the step turns it into noise, and noise/α is what the accountant is told.
 
+    With `quantile` the bound moves from round to round, towards that quantile of the updates' lengths: `clip` is where it
+    starts, `quantile_rate` how fast it moves (0.2), and each report says beside its update whether it was within. The
+    server adds `quantile_noise` to that count, in people. `noise` then prices sum and count together, and the sum gets
+    what is left (see `tacit.privacy.quantile`).
+
     Guarantee:
         `central`: (ε, δ) for everything released, all rounds together, unit user; the server sees every clipped report
         and must be trusted. Cohorts drawn by chance make it stronger, as long as nobody learns who was drawn. `local`:
         (ε, δ) of each message between any two updates of one device, whoever reads it. Unbiased for the clipped
-        update. noise = 0 is ε = ∞.
+        update. noise = 0 is ε = ∞. The bound may be any, and may move: ε counts in multiples of it.
 
     Paper: Balle and Wang, "Improving the Gaussian mechanism for differential privacy" (ICML 2018).
     """
@@ -56,12 +57,16 @@ class Gaussian(Summed):
     epsilon: float | None = epsilon_setting()
     share: float | None = setting(None, above=0.0, at_most=1.0)
     delta: float | None = delta_setting()
+    quantile: float | None = setting(None, above=0.0, at_most=0.99)
+    quantile_rate: float | None = setting(None, above=0.0)
+    quantile_noise: float | None = setting(None, above=0.0)
     cohort: float | None = eqx.field(static=True, default=None)  # the planned size, once settled
     suggested: ClassVar[tuple[dict[str, Any], ...]] = (
         {"epsilon": 2.0},
         {"noise": 1.5, "clip": 0.5},
         {"epsilon": 2.0, "place": "local"},
         {"noise": 4.0, "clip": 2.0, "place": "local"},
+        {"noise": 1.5, "quantile": 0.5, "quantile_noise": 1.0},
     )
 
     def __check_init__(self):
@@ -73,6 +78,7 @@ class Gaussian(Summed):
             )
         if self.share is not None and self.epsilon is None:
             raise PlanError(f"privacy.share = {self.share:g} is a part of privacy.epsilon, and there is none; give it.")
+        self.check_quantile()
 
     def settle(self, exposure: Exposure) -> "Gaussian":
         """Find δ and the noise, and check that the promise is kept."""
@@ -96,6 +102,7 @@ class Gaussian(Summed):
             )
             settled = replace(settled, noise=self._of_share(found, settled.spent(exposure)[0][0]))
         settled.check_promise(exposure)
+        _ = settled.deviation  # a split that cannot be is refused here
         return settled
 
     def _of_share(self, found: float, event: Event) -> float:
@@ -120,38 +127,10 @@ class Gaussian(Summed):
 
     @property
     def multiplier(self) -> float:
-        """The noise on the sum, in units of the clip bound."""
+        """The noise that is priced, in units of the clip bound: of the sum, and of the count where there is one."""
         if self.noise is None:
             raise PlanError("privacy.epsilon is not turned into noise yet; settle the mechanism for a population.")
         return self.noise / (1.0 if self.after_step is None else self.after_step)
-
-    @property
-    def deviation(self) -> float:
-        """σ: the standard deviation of the noise on each number."""
-        return self.multiplier * self.clip
-
-    def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
-        """x·min(1, S/‖x‖₂), dense, with noise where the place is local."""
-        del dials
-        x = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), dense_tree(update))
-        norm = jnp.sqrt(sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves(x)))
-        shrink = jnp.minimum(1.0, self.clip / jnp.maximum(norm, 1e-30))
-        x = jax.tree.map(lambda leaf: leaf * shrink, x)
-        return _add_normal(key, x, self.deviation) if self.place == "local" else x
-
-    def estimate(self, key: jax.Array, total: Any, n: jax.Array, dials: dict) -> tuple[dict, jax.Array]:
-        """The sum with its noise, and the planned size of the cohort."""
-        del n, dials
-        sums, weight = total
-        if self.place == "local":
-            return sums, weight
-        if self.cohort is None:
-            raise PlanError("privacy of gaussian does not know its cohort yet; settle the mechanism for a population.")
-        # Every weight is 1, so all sums are the same one: a second draw of noise would be a second look at it.
-        first = jax.tree.map(lambda leaf: leaf[0], sums)
-        noised = _add_normal(key, first, self.deviation)
-        sums = jax.tree.map(lambda leaf, like: jnp.broadcast_to(leaf, like.shape), noised, sums)
-        return sums, jnp.full_like(weight, self.cohort)
 
     def spent(self, exposure: Exposure) -> tuple[tuple[Event, int], ...]:
         """What one device goes through in the run."""
@@ -208,27 +187,13 @@ class Gaussian(Summed):
 
     def visible(self) -> tuple[str, ...]:
         """Participation; at the server, everything but what is released."""
-        return (ASKED,) if self.place == "local" else (ASKED, "the server sees each clipped report")
-
-    def describe(self) -> dict[str, Any]:
-        """The noise in units of the bound, and as a standard deviation."""
-        sum_or_message = "sum" if self.place == "central" else "message"
-        return {
-            "place": self.place,
-            "clip": self.clip,
-            "noise": self.noise,
-            f"deviation_of_{sum_or_message}": self.deviation,
-            "messages": self.messages,
-        }
+        if self.place == "local":
+            return (ASKED,)
+        within = () if self.quantile is None else ("the server sees whether each update was within the clip",)
+        return (ASKED, "the server sees each clipped report", *within)
 
 
 def _central_words(event: Event) -> tuple[str, ...]:
     """What a central claim rests on."""
     secret = () if isinstance(event, GaussianEvent) else ("who was drawn in which round stays secret",)
     return ("holds for what the server releases, not towards the server", *secret)
-
-
-def _add_normal(key: jax.Array, tree: Any, deviation: float) -> Any:
-    leaves, shape = jax.tree.flatten(tree)
-    keys = jax.random.split(key, len(leaves))
-    return jax.tree.unflatten(shape, [x + deviation * noise.normal(k, x.shape) for k, x in zip(keys, leaves)])

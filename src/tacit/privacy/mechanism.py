@@ -24,6 +24,7 @@ _FURNITURE = {
     *("accountant", "budget", "card", "claim", "events", "feasibility", "local", "mechanism", "noise"),
     *(
         "bits",
+        "clipped",
         "closed",
         "counts",
         "frame",
@@ -32,6 +33,7 @@ _FURNITURE = {
         "pld",
         "positions",
         "price",
+        "quantile",
         "rdp",
         "sampler",
         "sums",
@@ -85,6 +87,16 @@ class Mechanism(eqx.Module):
     @abstractmethod
     def estimate(self, key: jax.Array, total: Any, n: jax.Array, dials: dict) -> tuple[dict, jax.Array]:
         """Server: (sum, weight), debiased, and with central noise where the plan asks for it; the dials are the round's."""
+
+    @property
+    def dials(self) -> dict[str, float]:
+        """The public numbers that a stage's first round is opened with; none by default."""
+        return {}
+
+    def turn(self, key: jax.Array, total: Any, dials: dict) -> dict:
+        """Server: the dials of the next round, from the same key and total as the estimate; as they were, by default."""
+        del key, total
+        return dials
 
     def settle(self, exposure: Exposure) -> "Mechanism":
         """The same mechanism with its noise found for this exposure; nothing to find by default."""

@@ -90,11 +90,7 @@ class Members(Summed):
         del dials
         x = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), dense_tree(update))
         x = self._shared(x, 1.0) if PEOPLE in x else _shrunk(x)
-        leaves, tree = jax.tree.flatten(x)
-        keys = jax.random.split(key, len(leaves))
-        return jax.tree.unflatten(
-            tree, [leaf + self.deviation * noise.normal(k, leaf.shape) for k, leaf in zip(keys, leaves)]
-        )
+        return noise.add_normal(key, x, self.deviation)
 
     def estimate(self, key: jax.Array, total: Any, n: jax.Array, dials: dict) -> tuple[dict, jax.Array]:
         """The sums, and how many people there are, as far as the noise lets it be known; at least 1."""

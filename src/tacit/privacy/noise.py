@@ -6,6 +6,7 @@ an exponential that reaches 44, which is beyond what any δ in use can see, and 
 """
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +39,14 @@ def normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     one, other = radius * jnp.cos(angle), radius * jnp.sin(angle)
     signs = (1 - 2 * (bits & 1).astype(jnp.float32), 1 - (bits & 2).astype(jnp.float32))
     return jnp.concatenate([one * signs[0], other * signs[1]])[:count].reshape(shape)
+
+
+def add_normal(key: jax.Array, tree: Any, deviation: Any) -> Any:
+    """A tree with normal noise on every number; one deviation for all, or one for each leaf."""
+    leaves, shape = jax.tree.flatten(tree)
+    deviations = jax.tree.leaves(jax.tree.broadcast(deviation, tree))
+    keys = jax.random.split(key, len(leaves))
+    return jax.tree.unflatten(shape, [x + s * normal(k, x.shape) for k, x, s in zip(keys, leaves, deviations)])
 
 
 def _fraction(high: jax.Array, low: jax.Array) -> jax.Array:

@@ -30,7 +30,16 @@ def compared(dossiers: list[Dossier], metric: str, narrow: bool = False) -> Spec
 
 def by_round(dossiers: list[Dossier], metric: str) -> Spec | None:
     """The metric after each round that was asked about; None where no plan was asked more than once."""
-    lines = {one["name"]: _asked(one, metric) for one in dossiers}
+    return _lines(dossiers, {one["name"]: _asked(one, metric) for one in dossiers}, metric)
+
+
+def by_dial(dossiers: list[Dossier], dial: str) -> Spec | None:
+    """A dial in each round; None where no plan has turned it."""
+    return _lines(dossiers, {one["name"]: _turned(one, dial) for one in dossiers}, dial)
+
+
+def _lines(dossiers: list[Dossier], lines: dict[str, list[tuple[int, float]]], words: str) -> Spec | None:
+    """A line for each plan that has more than one point."""
     drawn = [one for one in dossiers if len(lines[one["name"]]) > 1]
     if not drawn:
         return None
@@ -54,10 +63,10 @@ def by_round(dossiers: list[Dossier], metric: str) -> Spec | None:
             "mark": {"type": "line", "strokeWidth": 1.75, "opacity": 0.8},
             "encoding": {"x": x, "y": y, "stroke": own("line"), "detail": {"field": "name"}},
         },
-        points(x, y, tips(("name", "plan"), ("round", "rounds"), ("shown", metric)), size=24),
+        points(x, y, tips(("name", "plan"), ("round", "rounds"), ("shown", words)), size=24),
         {"data": {"values": ends}, **text("name", x, y, align="left", dx=10)},
     ]
-    return chart(layers, rows, f"{metric} after each round.", height)
+    return chart(layers, rows, f"{words} after each round.", height)
 
 
 def by_group(dossiers: list[Dossier], metric: str) -> list[tuple[Dossier, Spec]]:
@@ -166,6 +175,10 @@ def _asked(dossier: Dossier, metric: str) -> list[tuple[int, float]]:
     if dossier["round_count"]:
         found.setdefault(dossier["round_count"], dossier["metrics"][metric])
     return sorted(found.items())
+
+
+def _turned(dossier: Dossier, dial: str) -> list[tuple[int, float]]:
+    return [(row["done"], row["dials"][dial]) for row in dossier["rounds"] if dial in row.get("dials", {})]
 
 
 def _names(order: list[str], narrow: bool) -> tuple[Spec, list[Spec]]:

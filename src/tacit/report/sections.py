@@ -46,7 +46,7 @@ def comparison(group: list[Dossier], charts: Charts, number: int, groups: int) -
     if metric is not None:
         drawn = [_tradeoff, _compared, _rounds, _groups] if len(group) > 1 else [_tradeoff, _rounds, _groups]
         parts += [section(group, metric, charts, number) for section in drawn]
-    parts.append(_traffic(group, charts, number))
+    parts += [*_dials(group, charts, number), _traffic(group, charts, number)]
     title = "Results" if groups == 1 else f"Results: {_where(group[0], number)}"
     return tag("section", tag("h2", title), *parts, id=name)
 
@@ -169,6 +169,14 @@ def _rounds(group: list[Dossier], metric: str, charts: Charts, number: int) -> H
         "more noise."
     )
     return panel(f"{metric} round by round", charts.place(f"rounds-{number}", spec), words)
+
+
+def _dials(group: list[Dossier], charts: Charts, number: int) -> list[Html]:
+    """A public number that the server moves from round to round, such as the bound on an update."""
+    names = dict.fromkeys(name for one in group for row in one["rounds"] for name in row.get("dials", {}))
+    words = "A dial: a public number that every device is told, and that the server moves by what it has released."
+    drawn = [(name, spec) for name in names if (spec := draw.by_dial(group, name)) is not None]
+    return [panel(f"{name} round by round", charts.place(f"dial-{name}-{number}", spec), words) for name, spec in drawn]
 
 
 def _groups(group: list[Dossier], metric: str, charts: Charts, number: int) -> Html | None:

@@ -3,13 +3,17 @@
 from typing import Any
 
 from tacit.record import Folder
+from tacit.server.round import Memory
 
 
-def save(folder: Folder, rounds_done: int, params: dict, state: Any, **more: Any) -> None:
-    """Parameters, the rule's state, and whatever the caller keeps beside them, after so many rounds."""
-    folder.checkpoint(rounds_done, {"params": params, "rule": {"state": state}, **more})
+def save(folder: Folder, rounds_done: int, params: dict, memory: Memory, **more: Any) -> None:
+    """Parameters, the server's memory, and whatever the caller keeps beside them, after so many rounds."""
+    kept = {"params": params, "rule": {"state": memory.rule}, "dials": memory.dials}
+    folder.checkpoint(rounds_done, {**kept, **more})
 
 
-def load(folder: Folder, params: dict, state: Any) -> tuple[dict, Any]:
-    """Parameters and rule state of the newest checkpoint, in the shape of these."""
-    return folder.restore("params", params), folder.restore("rule", {"state": state})["state"]
+def load(folder: Folder, params: dict, memory: Memory) -> tuple[dict, Memory]:
+    """Parameters and memory of the newest checkpoint, in the shape of these."""
+    state = folder.restore("rule", {"state": memory.rule})["state"]
+    dials = folder.restore("dials", memory.dials) if memory.dials else {}
+    return folder.restore("params", params), Memory(state, dials)

@@ -1,6 +1,6 @@
 """The server's part of a round: open, collect, close. It sees a broadcast go out and payloads come in, nothing else."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,20 @@ from tacit.rows import is_rows
 from tacit.server.rule import Rule
 from tacit.wire import Broadcast, Report, Schema
 
-__all__ = ["by_rows", "close", "close_rows", "collect", "merge", "nothing", "open_round", "trained"]
+__all__ = ["Memory", "begin", "by_rows", "close", "close_rows", "collect", "merge", "nothing", "open_round", "trained"]
+
+
+class Memory(NamedTuple):
+    """What a server remembers from round to round beside the parameters."""
+
+    rule: Any  # the rule's own state
+    dials: dict[str, Any]  # the public numbers that the next round is opened with, by name
+
+
+def begin(mechanism: Mechanism | None, rule: Rule, trains: tuple[str, ...], params: dict) -> Memory:
+    """The memory before a stage's first round; a stage that sends nothing has no mechanism."""
+    dials = {} if mechanism is None else mechanism.dials
+    return Memory(rule.init(trained(params, trains)), {name: jnp.float32(dial) for name, dial in dials.items()})
 
 
 def open_round(round: Any, params: dict, dials: dict | None = None) -> Broadcast:
@@ -45,8 +58,8 @@ def by_rows(mechanism: Mechanism, rule: Rule, update: Any, reports: float) -> bo
 
 
 def close_rows(
-    rule: Rule, trains: tuple[str, ...], params: dict, reports: list[Report], state: Any
-) -> tuple[dict, Any, jax.Array]:
+    rule: Rule, trains: tuple[str, ...], params: dict, reports: list[Report], memory: Memory
+) -> tuple[dict, Memory, jax.Array]:
     """`close` of a few reports, stack by stack, where `by_rows` holds: the same rule, on the rows that were sent.
 
     A round that nobody reported in names no row, so nothing moves.
@@ -55,9 +68,9 @@ def close_rows(
     n = jnp.stack([stack.sent.sum(dtype=jnp.int32) for stack in reports]).sum()
     before = {name: params[name].at[rows[name].index].get(mode="clip") for name in trains}
     sums = {name: jnp.moveaxis(rows[name].value, 1, 0) for name in trains}
-    after, state = rule.finish(before, (sums, weight), n, state)
+    after, state = rule.finish(before, (sums, weight), n, memory.rule)
     moved = {name: params[name].at[rows[name].index].set(after[name], mode="drop") for name in trains}
-    return {**params, **moved}, state, n
+    return {**params, **moved}, memory._replace(rule=state), n
 
 
 def close(
@@ -67,17 +80,17 @@ def close(
     trains: tuple[str, ...],
     params: dict,
     total: Any,
-    state: Any,
-    dials: dict | None = None,
-) -> tuple[dict, Any, jax.Array]:
-    """Parameters and rule state after the round, and how many reported.
+    memory: Memory,
+) -> tuple[dict, Memory, jax.Array]:
+    """Parameters and memory after the round, and how many reported.
 
     If nobody did, nothing moves; unless the mechanism adds noise here, for then that nobody did must not show.
     """
     payloads, n = total
-    estimate = mechanism.estimate(key, payloads, n, dials or {})
+    estimate = mechanism.estimate(key, payloads, n, memory.dials)
     before = trained(params, trains)
-    after, moved = rule.finish(before, estimate, n, state)
+    after, state = rule.finish(before, estimate, n, memory.rule)
+    then = Memory(state, mechanism.turn(key, payloads, memory.dials))
     moves = (n > 0) | mechanism.always_releases
-    after, moved = jax.tree.map(lambda new, old: jnp.where(moves, new, old), (after, moved), (before, state))
-    return {**params, **after}, moved, n
+    after, then = jax.tree.map(lambda new, old: jnp.where(moves, new, old), (after, then), (before, memory))
+    return {**params, **after}, then, n

@@ -29,7 +29,7 @@ from tacit.record import Folder, private, read_arrays, write_arrays, write_json
 from tacit.server import checkpoint
 from tacit.server.inbox import Inbox
 from tacit.server.roll import Roll
-from tacit.server.round import close, trained
+from tacit.server.round import Memory, begin, close
 from tacit.server.rule import build_rule
 from tacit.server.terms import Terms
 
@@ -54,7 +54,7 @@ class Session:
         self.asked: dict[str, np.ndarray] = {}  # of the open round: node -> who of its people
         self.tries, self.late = 0, 0
         self._resting: dict[str, int] = {}  # node -> after how many rounds it is asked again
-        self._params = b""  # of the open round
+        self._params = self._dials = b""  # of the open round
         self._restore()
 
     @classmethod
@@ -89,11 +89,14 @@ class Session:
             self.params = jax.tree.map(jnp.asarray, self.folder.restore("params", self.params))
         if self.finished:
             return
-        self._rule_state = self._rule.init(trained(self.params, self._stage.trains))
+        self._memory = self._begun()
         if self.round:
-            self.params, self._rule_state = jax.tree.map(
-                jnp.asarray, checkpoint.load(self.folder, self.params, self._rule_state)
-            )
+            saved = checkpoint.load(self.folder, self.params, self._memory)
+            self.params, self._memory = jax.tree.map(jnp.asarray, saved)
+
+    def _begun(self) -> Memory:
+        """The memory before the first round of the stage."""
+        return begin(self.kit.mechanism(self.stage), self._rule, tuple(self._stage.trains), self.params)
 
     # ---- where it stands ----
 
@@ -159,6 +162,7 @@ class Session:
             )
         self._inbox.open(self.stage, self.round, self.asked)
         self._params = self.kit.pack_params(self.params)
+        self._dials = self.kit.pack_dials(self.stage, self._memory.dials)
 
     def _draw(self) -> dict[str, np.ndarray]:
         """Whom to ask: not those who failed of late, unless nobody else is left."""
@@ -174,7 +178,7 @@ class Session:
     def letter(self, name: str) -> Ask:
         """What a node is asked in the open round."""
         people = self.asked[name].tobytes()
-        return Ask("round", self.kit.digest, self.run, name, self.stage, self.round, people, self._params)
+        return Ask("round", self.kit.digest, self.run, name, self.stage, self.round, people, self._params, self._dials)
 
     @property
     def missing(self) -> list[str]:
@@ -221,26 +225,27 @@ class Session:
         mechanism, noise = self.kit.mechanism(self.stage), self._noise
         for number in (self.stage, self.round):
             noise = jax.random.fold_in(noise, number)
-        self.params, self._rule_state, _ = _close(
+        self.params, self._memory, _ = _close(
             noise,
             mechanism,
             self._rule,
             tuple(self._stage.trains),
             self.params,
             self._inbox.sum(self.roll.members),
-            self._rule_state,
+            self._memory,
         )
         self.folder.append([row])
-        checkpoint.save(self.folder, self.done + 1, self.params, self._rule_state)
+        checkpoint.save(self.folder, self.done + 1, self.params, self._memory)
         stage, self.done = self.stage, self.done + 1
         self._inbox.clear()
         if not self.finished and self.stage != stage:
-            self._rule_state = self._rule.init(trained(self.params, self._stage.trains))
+            self._memory = self._begun()
         return row
 
     def _row(self) -> dict[str, Any]:
-        priced = self.kit.price.stages[self.stage]
+        priced, dials = self.kit.price.stages[self.stage], self._memory.dials
         assert priced.event is not None
+        letter = len(self._params) + len(self._dials)
         return {
             "done": self.done + 1,
             "stage": self.stage + 1,
@@ -251,8 +256,9 @@ class Session:
             "late": self.late,
             "tries": self.tries,
             "bytes_up": self._inbox.size,
-            "bytes_down": sum(len(ids) * 4 for ids in self.asked.values()) + len(self.asked) * len(self._params),
+            "bytes_down": sum(len(ids) * 4 + letter for ids in self.asked.values()),
             "accountant": {"event": event_to_dict(priced.event), "rounds": self.round + 1, "covers": priced.covers},
+            **({"dials": {name: float(dial) for name, dial in dials.items()}} if dials else {}),
         }
 
 
