@@ -3,7 +3,8 @@
     python benchmarks/deploy.py [--nodes 2 8 32] [--shard 10000] [--out FILE]
 
 Every node has a SuperNode of its own. So that 32 fit on a small machine, their messages are answered by one process for every
-eight nodes; with 2 and 8, by a process each. The simulator plays the same plan with the same people beside it.
+eight nodes; with 2 and 8, by a process each. The simulator plays the same plan with the same people beside it. What it finds goes into results/deploy.json and
+from there into docs/deploy.md.
 """
 
 import argparse
@@ -21,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import jax
 import numpy as np
+from deploy_page import fill_page
 
 from deployment import Town
 from loopback import Loopback
@@ -125,30 +127,6 @@ def resident(pid: int) -> float:
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
 
 
-def table(rows: list[dict]) -> str:
-    """The rows as the page shows them."""
-    names = [
-        "nodes",
-        "people",
-        "first round",
-        "a round",
-        "the simulator's",
-        "up",
-        "down",
-        "a node: Tacit",
-        "a node: SuperNode",
-    ]
-    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
-    for row in rows:
-        memory = row["memory_mb"]
-        cells = [f"{row['nodes']}", f"{row['people']:,}", f"{row['first_round_seconds']:.1f} s"]
-        cells += [f"{row['round_seconds']:.1f} s", f"{row['simulator_round_seconds']:.3f} s"]
-        cells += [f"{row['bytes_up']:,} B", f"{row['bytes_down']:,} B"]
-        cells += [f"{memory['answering_process']:.0f} MB", f"{memory['supernode']:.0f} MB"]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--nodes", type=int, nargs="*", default=[2, 8, 32])
@@ -175,7 +153,8 @@ def main() -> None:
         }
         rows.sort(key=lambda one: (one["people"], one["nodes"]))
         given.out.write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n")
-    print(table(rows))
+    if given.out == RESULTS:
+        fill_page()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from deployment import Town
+from tacit.certificates import make_certificates
 from tacit.cli.processes import free_port
 from tacit.server.session import Session
 
@@ -20,8 +21,12 @@ SOURCE = Path(__file__).resolve().parents[1] / "src"
 class Loopback:
     """The processes of a town. Use it in a `with`: whatever happens, everything that was started is ended."""
 
-    def __init__(self, town: Town, *options: object):
-        self.town, self.options = town, [str(option) for option in options]
+    def __init__(self, town: Town, *options: object, secured: bool = False):
+        self.town, self.options, self.certs = town, [*options], None
+        if secured:  # TLS, and a key for each node
+            self.certs = town.folder / "certs"
+            make_certificates(self.certs, ["127.0.0.1"], len(town.nodes))
+            self.options += ["--certs", self.certs]
         self.address = f"127.0.0.1:{free_port()}"
         self.server: subprocess.Popen | None = None
         self.devices: dict[str, subprocess.Popen] = {}
@@ -50,6 +55,9 @@ class Loopback:
     def attend(self, name: str, *options: object) -> None:
         """Start a node, or start it again."""
         home = self.town.nodes[name].store.path
+        if self.certs is not None and not options:
+            key = self.certs / f"node-{list(self.town.nodes).index(name) + 1}.key"
+            options = ("--root", self.certs / "ca.crt", "--key", key)
         self.devices[name] = self._start(
             f"{home.name}.log", "device", "--home", home, "--server", self.address, *options
         )

@@ -1,6 +1,10 @@
 """Over Flower itself: the simulator's parameters on real processes, and what happens when these are killed."""
 
-import shutil
+import base64
+import contextlib
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -13,7 +17,7 @@ pytest.importorskip("flwr")
 from deployment import Town, plans, short_world
 from faults import FAULTS, play
 from loopback import Loopback
-from tacit.certificates import make_certificates, new_node
+from tacit.certificates import new_node
 from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate
 from toys import close, same
@@ -36,7 +40,7 @@ def test_real_processes_end_where_the_simulator_does(name, tmp_path):
 
 @pytest.mark.parametrize("name", list(FAULTS))
 def test_whatever_is_killed_the_run_ends_where_the_simulator_does(name, tmp_path):
-    row = play(tmp_path, FAULTS[name])
+    row = play(tmp_path, name)
     assert row["rounds"] == [1, 2, 3, 4]
     assert row["reports"] == [9] * 4
     assert row["lines in each ledger"] == [4, 4]  # nobody spent twice
@@ -44,34 +48,35 @@ def test_whatever_is_killed_the_run_ends_where_the_simulator_does(name, tmp_path
 
 
 def test_with_tls_a_node_whose_key_is_unknown_is_refused(tmp_path):
-    certs = tmp_path / "certs"
-    make_certificates(certs, ["127.0.0.1"], 1)
-    shutil.copytree(certs, tmp_path / "foreign")
+    (tmp_path / "foreign").mkdir()
     stranger, _ = new_node(tmp_path / "foreign", "stranger")
     town = Town(tmp_path, choose("fcf", {"rounds": 1, "hyper.dim": 2}), short_world(2), (1, 1))
     one, two = town.nodes
-    with Loopback(town, "--certs", certs, "--least", 0.5) as deployed:
+    with Loopback(town, "--least", 0.5, secured=True) as deployed:
         deployed.serve()
-        deployed.attend(two, "--root", certs / "ca.crt", "--key", stranger)
+        deployed.attend(two, "--root", tmp_path / "certs" / "ca.crt", "--key", stranger)
         deployed.until(lambda: "0 of 2 people have enrolled" in deployed.said(), 90)
         deployed.until(lambda: "flower-supernode ended" in deployed.said("home1.log"), 90)
-        deployed.attend(one, "--root", certs / "ca.crt", "--key", certs / "node-1.key")
+        deployed.attend(one)
         session = deployed.finish()
     assert list(session.roll.members) == [one]
 
 
-def test_no_secret_is_in_a_command_line_or_in_our_logs(tmp_path):
+def test_no_secret_is_in_a_command_line_an_environment_or_a_log(tmp_path):
+    """Keys, Flower's secrets, the secrets of homes and of the noise: raw, as hexadecimal and as base64."""
     town = Town(tmp_path, choose("fcf", {"rounds": 1, "hyper.dim": 2}), short_world(2), (1, 1))
-    with Loopback(town).everybody() as deployed:
+    with Loopback(town, secured=True).everybody() as deployed:
         deployed.until(lambda: deployed.done() >= 1, 150)
-        commands = [one.read_bytes() for one in Path("/proc").glob("[0-9]*/cmdline") if _readable(one)]
+        shown = [text for kind in ("cmdline", "environ") for text in _processes(kind)]
         deployed.finish()
-    hidden = [path.read_bytes() for path in tmp_path.rglob("flower/secret")]
-    assert len(hidden) == 3
+    assert any(b"flower-supernode" in text for text in shown)
+    logs = [path.read_bytes() for path in tmp_path.rglob("*.log")]
+    assert len(logs) == 6  # ours and Flower's
+    hidden = _secrets(tmp_path)
+    assert len(hidden) == 3 + 4 + 3
     for secret in hidden:
-        assert not any(secret in command or secret.hex().encode() in command for command in commands)
-    said = "".join(path.read_text() for path in tmp_path.glob("*.log"))
-    assert not any(secret.hex() in said for secret in hidden)
+        for form in (secret, secret.hex().encode(), base64.b64encode(secret).rstrip(b"=")):
+            assert not any(form in text for text in (*shown, *logs))
     for path in (*tmp_path.rglob("flower/secret"), *tmp_path.glob("home?"), tmp_path / "run" / "noise.npz"):
         assert path.stat().st_mode & 0o077 == 0, path
 
@@ -93,9 +98,44 @@ def test_a_polite_end_leaves_no_process_behind(tmp_path):
         assert not any(Path(f"/proc/{pid}").exists() for pid in (link, node))
 
 
-def _readable(path: Path) -> bool:
-    try:
-        path.read_bytes()
-    except OSError:
-        return False
-    return True
+def test_the_example_plays_a_whole_federation():
+    root = Path(__file__).resolve().parents[1]
+    environment = {**os.environ, "PYTHONPATH": str(root / "src")}
+    command = [sys.executable, str(root / "examples" / "deploy.py")]
+    played = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=True).stdout
+    assert "all 3 rounds are done" in played
+    assert "40 of 40 people" in played
+    assert "takes part  True" in played
+    assert "\n  5  " in played  # five recommendations, at home
+
+
+def _processes(kind: str) -> list[bytes]:
+    """What every process that we may look at shows."""
+    found = []
+    for path in Path("/proc").glob(f"[0-9]*/{kind}"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_bytes())
+    return found
+
+
+def _secrets(folder: Path) -> list[bytes]:
+    """What must not be seen: Flower's secrets, a line of each key, the roots of all noise."""
+    keys = [path.read_bytes().splitlines()[2] for path in (folder / "certs").glob("*.key")]
+    arrays = [*folder.glob("home?/runs/*/secrets.npz"), folder / "run" / "noise.npz"]
+    roots = [next(iter(np.load(path).values())).tobytes() for path in arrays]
+    return [path.read_bytes() for path in folder.rglob("flower/secret")] + keys + roots
+
+
+def test_an_erased_home_ends_its_processes_and_stays_erased(tmp_path):
+    town = Town(tmp_path, choose("fcf", {"rounds": 1, "hyper.dim": 2}), short_world(2), (1, 1))
+    name = next(iter(town.nodes))
+    home = town.nodes[name].store
+    with Loopback(town) as deployed:
+        deployed.attend(name)
+        deployed.until(lambda: (home.path / "flower" / "flower-supernode.json").exists(), 60)
+        node = deployed.supernode(name)
+        home.erase()
+        assert deployed.devices[name].wait(30) == 0
+        assert "this home was erased" in deployed.said("home0.log")
+        assert not Path(f"/proc/{node}").exists()
+    assert [path.name for path in home.path.rglob("*") if path.is_file()] == ["ledger"]

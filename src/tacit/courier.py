@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")  # read when flwr is import
 import httpx
 from flwr.app import ConfigRecord, RecordDict
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, PushTaskOutputRequest, SendTaskHeartbeatRequest
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
@@ -54,6 +56,15 @@ def patient(seconds: float) -> RetryInvoker:
     return RetryInvoker(lambda: exponential(max_delay=5), httpx.TransportError, max_tries=None, max_time=seconds)
 
 
+def refuse_oversized(largest: int, response: httpx.Response) -> None:
+    """Refuse a part of a message by its announced length, before any of it is read; one that announces none, too."""
+    if not response.request.url.path.endswith("/pull-object"):
+        return
+    size, packed = response.headers.get("content-length", "none"), "content-encoding" in response.headers
+    if packed or not size.isdigit() or int(size) > largest:
+        raise ObjectPullError("", f"a letter has at most {largest} bytes, got {size}: it is oversized")
+
+
 @dataclass(frozen=True)
 class Desk:
     """Where tasks are handed out: a SuperLink's or a SuperNode's runtime address, and the secret that opens it."""
@@ -61,6 +72,7 @@ class Desk:
     address: str
     secret: Path
     root: Path | None = None  # the certificate that vouches for it; None: an open connection
+    largest: int | None = None  # the most bytes of a letter; None: any
 
     @property
     def certificates(self) -> bytes | None:
@@ -70,13 +82,20 @@ class Desk:
     def client(self, *interceptors: Any, seconds: float = 0.0) -> RuntimeHttpClient:
         """A connection that is patient for so many seconds."""
         named = RuntimeVersionHttpInterceptor(component_name="SuperExec")
-        return RuntimeHttpClient.from_server_address(
+        made = RuntimeHttpClient.from_server_address(
             server_address=self.address,
             insecure=self.root is None,
             root_certificates=self.certificates,
             interceptors=[named, *interceptors],
             retry_invoker=patient(seconds) if seconds else None,
         )
+        return self.bounded(made)
+
+    def bounded(self, client: RuntimeHttpClient) -> RuntimeHttpClient:
+        """The same connection, which takes nothing in that is larger than a letter can be."""
+        if self.largest is not None:
+            client._client.event_hooks["response"].append(partial(refuse_oversized, self.largest))
+        return client
 
     def acquire(self, kind: str) -> str | None:
         """The token of a task of this kind that waits to be done, if there is one."""

@@ -31,6 +31,7 @@ from tacit.record import write_arrays, write_json, write_text
 from tacit.wire import Schema, pack_tree, schema_of, unpack_tree
 
 VERSION = 1
+WORDS = 65_536  # bytes of a letter beside its arrays: names, digests, a sentence, Flower's envelope
 _FILES = ("plan.toml", "catalog.json", "catalog.npz", "params.npz")
 _FIELDS = ("item_fields", "person_fields", "event_fields")
 
@@ -82,6 +83,16 @@ class Kit:
         assert form is not None
         return form
 
+    def volunteers(self, stage: int) -> int:
+        """How many volunteers a stage is priced for; 0 where it asks anybody."""
+        exposure = self.price.stages[stage].exposure
+        return exposure.devices if exposure is not None and exposure.sampler == Volunteers.name else 0
+
+    @cached_property
+    def most_volunteers(self) -> int:
+        """How many volunteers there must be; 0 where no stage asks for any."""
+        return max(self.volunteers(stage) for stage in range(len(self.plan.stages)))
+
     @cached_property
     def broadcast(self) -> Schema:
         """How the parameters are written."""
@@ -97,6 +108,13 @@ class Kit:
         """How a shard's total is written."""
         mechanism, form = self.mechanism(stage), self.form(stage)
         return schema_of(jax.eval_shape(lambda: empty(mechanism, form.like, form.weights)), 0)
+
+    @cached_property
+    def largest(self) -> int:
+        """The most bytes of a letter, either way: a broadcast that names everybody, a report or a total, and some words."""
+        stages = [stage for stage, form in enumerate(self.forms) if form is not None]
+        reports = [schema(stage).bytes() for stage in stages for schema in (self.report, self.total)]
+        return int(max([self.broadcast.bytes() + 4 * self.people, *reports])) + WORDS
 
     def pack_params(self, params: dict) -> bytes:
         """The bytes of a broadcast's parameters."""
@@ -131,8 +149,10 @@ def _for_the_lab(sampler: Sampler) -> str | None:
     """Why a sampler has no place on real devices."""
     if isinstance(sampler, Pooled):
         return "pools raw histories, which is for the lab alone"
-    if isinstance(sampler, Volunteers):
-        return "asks volunteers, and who they are is a coin of the lab; nobody here has agreed to it"
+    if isinstance(sampler, Volunteers) and sampler.because == "public":
+        return (
+            "reads histories that are public, which no device has to send; ask volunteers (cohort.because = 'consent')"
+        )
     return None
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeVar
 
+import numpy as np
+
 from tacit.errors import WireError
 
 VERSION = 2
@@ -46,6 +48,7 @@ class Answer:
 
     name: str  # the node's own, for life
     people: int = 0  # how many it holds
+    volunteers: bytes = b""  # int32, ascending: who of them volunteers, where the plan asks volunteers
     form: Literal["report", "total", ""] = ""  # one person's report, a shard's total, or nothing
     report: bytes = b""
     refused: str = ""  # why it stays silent, in a sentence
@@ -53,6 +56,19 @@ class Answer:
     stage: int = 0
     round: int = 0
     version: int = VERSION
+
+
+def ids_of(data: bytes, people: int) -> np.ndarray | None:
+    """Some of a node's people, in four bytes each; None where these are not numbers below `people`, ascending, each once.
+
+    >>> ids_of(np.array([0, 2], "<i4").tobytes(), 3).tolist()
+    [0, 2]
+    """
+    if len(data) % 4:
+        return None
+    ids = np.frombuffer(data, "<i4")
+    wrong = ids.size and (ids[0] < 0 or ids[-1] >= people or (np.diff(ids) <= 0).any())
+    return None if wrong else ids.astype(np.int32)
 
 
 def to_plain(letter: Ask | Answer) -> dict[str, Any]:

@@ -102,10 +102,14 @@ class Folder:
         """Whether a run lives here."""
         return (self.path / "plan.toml").exists()
 
-    def begin(self, plan_toml: str, environment: Mapping[str, Any], claims: Iterable[Mapping[str, Any]]) -> None:
-        """Start a run in an empty or new folder."""
+    def refuse_another(self) -> None:
+        """Refuse to start a run where one lives."""
         if self.exists:
             raise RunError(f"{self.path} holds a run already; resume it, or choose another folder.")
+
+    def begin(self, plan_toml: str, environment: Mapping[str, Any], claims: Iterable[Mapping[str, Any]]) -> None:
+        """Start a run in an empty or new folder."""
+        self.refuse_another()
         self.path.mkdir(parents=True, exist_ok=True)
         (self.path / "state").mkdir(exist_ok=True)
         write_json(self.path / "environment.json", environment)

@@ -4,12 +4,15 @@ Needs the `flower` extra, which brings `cryptography`; a plan folder that names 
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tacit.errors import PlanError
 from tacit.letters import Ask
+
+Sign = Callable[[Ask], Ask]
 
 
 def new_key(path: str | Path) -> str:
@@ -29,8 +32,11 @@ class Signer:
             self._key = _ed25519().Ed25519PrivateKey.from_private_bytes(Path(path).read_bytes())
         except FileNotFoundError:
             raise PlanError(
-                f"{path} does not exist: it is the key that the plan folder's devices trust, and stays with the server."
+                f"{path} does not exist: it is the key that the plan folder's devices trust, and stays with the server; "
+                "name it with --key."
             ) from None
+        except ValueError:
+            raise PlanError(f"{path} is no key of a plan folder's server: it must hold 32 bytes; restore it.") from None
 
     @property
     def public(self) -> str:
@@ -40,6 +46,16 @@ class Signer:
     def __call__(self, ask: Ask) -> Ask:
         """The letter, signed."""
         return replace(ask, signature=self._key.sign(ask.signed_words()))
+
+
+def signer_of(public: str, path: str | Path) -> Sign:
+    """What signs for the server that a plan folder names; where it names none, letters go as they are."""
+    if not public:
+        return lambda ask: ask
+    signer = Signer(path)
+    if signer.public != public:
+        raise PlanError(f"{path} is not the key that the plan folder's devices trust; name that one with --key.")
+    return signer
 
 
 def signed(public: str, ask: Ask) -> bool:

@@ -20,7 +20,10 @@ def write_folder(folder: Path, plan: Any, data: str, devices: int) -> None:
     public = Signer(key).public if key.exists() else new_key(key)
     kit = make_kit(folder, plan, log.catalog, devices, names=log.item_names, server=public)
     print(f"{folder}: plan folder {kit.digest} for {devices} people")
-    print(f"  {kit.price.whole}")
+    for claim in (kit.price.whole, *kit.price.beside):
+        print(f"  {claim}")
+    if kit.most_volunteers:
+        print(f"  {kit.most_volunteers} people must volunteer before it begins: `tacit device volunteer`")
     print(f"  {key} signs for the server and stays there; copy the rest to every device")
 
 

@@ -27,6 +27,7 @@ class Flower:
         known = json.loads(self._note.read_text(encoding="utf-8")) if self._note.exists() else {}
         self.port: int = port or known.get("port") or free_port()
         self._pid: int | None = known.get("pid")
+        self._before = (known.get("port"), known.get("arguments"))
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -46,6 +47,10 @@ class Flower:
             return self._child.poll() is None
         return self._pid is not None and self.program in _command(self._pid)
 
+    def left_over(self, arguments: list[str]) -> bool:
+        """Whether it still runs as it would be started now."""
+        return self.alive and self._before == (self.port, arguments)
+
     def start(self, *arguments: str) -> None:
         """Start it, unless it still runs."""
         if self.alive:
@@ -59,11 +64,14 @@ class Flower:
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
             )
         self._pid = self._child.pid
-        write_json(self._note, {"pid": self._pid, "port": self.port})
+        self._before = (self.port, [*arguments])
+        write_json(self._note, {"pid": self._pid, "port": self.port, "arguments": arguments})
 
     @contextlib.contextmanager
     def kept_up(self, arguments: list[str], say: Callable[[str], None]) -> Iterator[None]:
         """Keep it running for as long as this lasts, then stop it."""
+        if not self.left_over(arguments):
+            self.stop()  # one that was left behind for another address, or with other keys
         over = threading.Event()
         watch = threading.Thread(target=self._watch, args=(arguments, say, over), daemon=True)
         watch.start()
@@ -87,10 +95,10 @@ class Flower:
                 over.wait(pause)
             pause = 2.0 if self.alive else min(2 * pause, 15.0)
 
-    def wait(self, seconds: float = 300.0) -> None:
+    def wait(self, host: str = "127.0.0.1", seconds: float = 300.0) -> None:
         """Wait until it listens."""
         until = time.monotonic() + seconds
-        while not _listens(self.port):
+        while not _listens(host, self.port):
             if time.monotonic() > until:
                 raise RunError(f"{self.program} did not start; {self.folder / self.program}.log says why.")
             time.sleep(0.2)
@@ -117,10 +125,10 @@ def free_port() -> int:
         return found.getsockname()[1]
 
 
-def _listens(port: int) -> bool:
+def _listens(host: str, port: int) -> bool:
     with socket.socket() as tried:
         tried.settimeout(1.0)
-        return tried.connect_ex(("127.0.0.1", port)) == 0
+        return tried.connect_ex((host, port)) == 0
 
 
 def _command(pid: int) -> str:

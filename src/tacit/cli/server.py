@@ -31,54 +31,67 @@ def serve(
     from tacit.cli.common import needs_flower
 
     needs_flower()
+    from tacit.cli.checks import certificates_at, split_address
     from tacit.kit import read_kit
     from tacit.server.terms import Terms
+    from tacit.signing import signer_of
 
+    split_address(address)
+    certificates_at(certs)
     kit, terms = read_kit(folder), Terms(goal, minimum, deadline, grace, tries, rest, wait, least)
-    _supervise(kit, terms, out, address, certs, _signer(kit, key or folder / "server.key"))
-
-
-def _signer(kit: Any, key: Path) -> Any:
-    from tacit.errors import PlanError
-    from tacit.signing import Signer
-
-    if not kit.server:
-        return lambda ask: ask
-    signer = Signer(key)
-    if signer.public != kit.server:
-        raise PlanError(f"{key} is not the key that the plan folder's devices trust; name that one with --key.")
-    return signer
+    _supervise(kit, terms, out, address, certs, signer_of(kit.server, key or folder / "server.key"))
 
 
 def _supervise(kit: Any, terms: Any, out: Path, address: str, certs: Path | None, sign: Any) -> None:
-    """Keep a SuperLink up and a run going until all rounds are done; a run that Flower gave up is followed by another."""
+    """Keep a SuperLink up, and play the rounds over it."""
+    from tacit.cli.checks import alone_in, can_listen, split_address
     from tacit.cli.processes import Flower, end_by_signal, say
-    from tacit.courier import Desk, LostError
-    from tacit.server.flower import conduct
+    from tacit.courier import Desk
     from tacit.server.session import Session
 
     end_by_signal()
-    host, _, port = address.rpartition(":")
-    session = Session(out, kit, terms) if (out / "run.json").exists() else Session.begin(out, kit, terms)
-    say(f"run {session.run}: {session.done} of {kit.rounds} rounds are done; {kit.price.whole}")
-    link = Flower(out / "flower", "flower-superlink", int(port))
-    near = "127.0.0.1" if host in ("", "0.0.0.0") else host
-    desk = Desk(f"{near}:{port}", link.secret, None if certs is None else certs / "ca.crt")
-    with link.kept_up(["--host", host, *_link_arguments(out, certs)], say):
-        while not session.finished:
-            link.wait()
-            _admit_nodes(desk, certs)
-            say(f"listening on {address}{' with TLS' if certs else ', without TLS'}")
-            try:
-                conduct(session, desk, sign, say)
-            except LostError as problem:
-                session = Session(out, kit, terms)
-                say(f"Flower gave the run up ({problem}); another one goes on from round {session.done}")
+    host, port = split_address(address)
+    near = "127.0.0.1" if host == "0.0.0.0" else host
+    with alone_in(out / "flower"):
+        link, arguments = Flower(out / "flower", "flower-superlink", port), _link_arguments(host, out, certs)
+        if not link.left_over(arguments):
+            link.stop()
+            can_listen(address)
+        session = Session.at(out, kit, terms)
+        say(f"run {session.run}: {session.done} of {kit.rounds} rounds are done")
+        for claim in (kit.price.whole, *kit.price.beside):
+            say(str(claim))
+        desk = Desk(f"{near}:{port}", link.secret, None if certs is None else certs / "ca.crt", kit.largest)
+        with link.kept_up(arguments, say):
+            _play(session, link, desk, certs, sign)
         say(f"all {kit.rounds} rounds are done; the parameters are in {out}")
 
 
-def _link_arguments(out: Path, certs: Path | None) -> list[str]:
-    kept = ["--database", str(out / "flower" / "link.sqlite"), "--disable-runtime-dependency-installation"]
+def _play(session: Any, link: Any, desk: Any, certs: Path | None, sign: Any) -> None:
+    """All rounds; a run that Flower gave up is followed by another."""
+    from tacit.cli.processes import say
+    from tacit.courier import LostError
+    from tacit.server.flower import conduct
+
+    while not session.finished:
+        link.wait(desk.address.rpartition(":")[0])
+        _admit_nodes(desk, certs)
+        say(f"listening on {desk.address}{' with TLS' if certs else ', without TLS'}")
+        try:
+            conduct(session, desk, sign, say)
+        except LostError as problem:
+            session = session.again()
+            say(f"Flower gave the run up ({problem}); another one goes on from round {session.done}")
+
+
+def _link_arguments(host: str, out: Path, certs: Path | None) -> list[str]:
+    kept = [
+        "--host",
+        host,
+        "--database",
+        str(out / "flower" / "link.sqlite"),
+        "--disable-runtime-dependency-installation",
+    ]
     if certs is None:
         return [*kept, "--insecure"]
     files = {"--ssl-ca-certfile": "ca.crt", "--ssl-certfile": "server.crt", "--ssl-keyfile": "server.key"}

@@ -53,10 +53,13 @@ def attend(node: Node, desk: Desk, going: Callable[[], bool], say: Callable[[str
     """Answer a SuperNode's messages, one after another, for as long as `going` says so."""
     waiting = False
     while going():
-        try:
+        try:  # a home that is erased meanwhile takes the desk's secret with it
             if attend_once(node, desk, say):
                 continue
             waiting = False
+        except FileNotFoundError:
+            if going():
+                raise
         except httpx.HTTPError as problem:  # the SuperNode is starting, or gone for a while
             if not waiting:
                 say(f"waiting for the SuperNode ({type(problem).__name__})")

@@ -26,6 +26,10 @@ except ImportError:  # no such lock on this system: there, keeping to one proces
 _TAIL = len(b',"crc":"00000000"}')
 
 
+class BusyError(DeviceError):
+    """Another process has the journal open."""
+
+
 class Journal:
     """An open journal. `head` is its first line and says what the file is; a file that begins otherwise is refused."""
 
@@ -91,7 +95,7 @@ class Journal:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise DeviceError(
+            raise BusyError(
                 f"{self.path} is open already, here or in another process; it has one writer at a time, "
                 "so close that first."
             ) from None

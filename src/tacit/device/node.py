@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.device import shard
+from tacit.device.journal import BusyError
 from tacit.device.log import Residents, read_log
 from tacit.device.method import build
 from tacit.device.purse import Purse
@@ -24,7 +25,7 @@ from tacit.device.round import Home
 from tacit.device.store import RunStore, Sent, Store
 from tacit.errors import DeviceError, WireError
 from tacit.kit import Kit
-from tacit.letters import VERSION, Answer, Ask
+from tacit.letters import VERSION, Answer, Ask, ids_of
 from tacit.privacy.budget import Entry
 from tacit.privacy.price import page_of
 from tacit.privacy.total import empty
@@ -32,6 +33,7 @@ from tacit.signing import signed
 from tacit.wire import Broadcast, Report, pack, pack_tree
 
 Say = Callable[[str], None]
+PATIENCE = 10.0  # seconds to wait for a ledger that somebody reads
 
 
 class RefusalError(DeviceError):
@@ -51,7 +53,7 @@ class Node:
         try:
             kit = self._admit(ask)
             if ask.kind == "hello":
-                return replace(letter, people=len(self.people(kit)))
+                return self._introduced(kit, letter)
             if ask.kind == "end":
                 self._begun(kit, ask, self.people(kit))[0].keep_broadcast(kit.unpack_params(ask.params))
                 return letter
@@ -70,6 +72,22 @@ class Node:
         if history is None:
             raise DeviceError(f"{self.store.path} knows of no history; name its file with --history.")
         return read_log(history, kit)
+
+    def _introduced(self, kit: Kit, letter: Answer) -> Answer:
+        """How many people live here, and, where the plan asks volunteers, who of them volunteers."""
+        people = self.people(kit)
+        agreed = self.store.volunteers(people.users) if kit.most_volunteers else np.zeros(0, np.int32)
+        return replace(letter, people=len(people), volunteers=agreed.astype("<i4").tobytes())
+
+    def _check_volunteers(self, kit: Kit, ask: Ask, people: Residents) -> None:
+        """A stage that asks volunteers is answered by volunteers alone, whomever the server takes for one."""
+        if (
+            kit.volunteers(ask.stage)
+            and not np.isin(_asked(ask, len(people)), self.store.volunteers(people.users)).all()
+        ):
+            raise RefusalError(
+                f"Stage {ask.stage + 1} asks volunteers alone, and somebody who is asked here does not volunteer."
+            )
 
     def _admit(self, ask: Ask) -> Kit:
         """The plan folder a letter is about, if the node obeys it and the letter is meant for it."""
@@ -98,8 +116,9 @@ class Node:
         if not 0 <= ask.stage < len(kit.plan.stages) or not 0 <= ask.round < kit.plan.stages[ask.stage].rounds:
             raise RefusalError(f"The plan has no round {ask.round} in stage {ask.stage + 1}.")
         people = self.people(kit)
+        self._check_volunteers(kit, ask, people)
         kept, limited = self._begun(kit, ask, people)
-        purse = self.store.purse(people.users)
+        purse = self._purse(people)
         try:
             sent = self._again(kit, ask, kept) or self._new(kit, ask, kept, people, purse, limited)
             page = _page(kit, ask, len(sent.report))
@@ -107,6 +126,17 @@ class Node:
         finally:
             purse.close()
         return "report" if len(people) == 1 else "total", sent.report
+
+    def _purse(self, people: Residents) -> Purse:
+        """The ledger; while its owner looks into it (`tacit device status`), wait a moment."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self.store.purse(people.users)
+            except BusyError:
+                if time.monotonic() > until:
+                    raise
+            time.sleep(0.05)
 
     def _begun(self, kit: Kit, ask: Ask, people: Residents) -> tuple[RunStore, bool]:
         """What is kept of the run, and whether its people had a budget when it began."""
@@ -184,12 +214,12 @@ def _page(kit: Kit, ask: Ask, size: int) -> Entry:
 
 def _asked(ask: Ask, people: int) -> np.ndarray:
     """Who of the node's people is asked: ascending, each once."""
-    if len(ask.people) % 4:
-        raise RefusalError("A letter must name people by four bytes each.")
-    ids = np.frombuffer(ask.people, "<i4")
-    if not ids.size or ids[0] < 0 or ids[-1] >= people or (np.diff(ids) <= 0).any():
-        raise RefusalError(f"A letter must name people of this device, from 0 to {people - 1}, ascending, each once.")
-    return ids.astype(np.int32)
+    ids = ids_of(ask.people, people)
+    if ids is None or not ids.size:
+        raise RefusalError(
+            f"A letter must name people of this device, from 0 to {people - 1}, ascending, each once, in four bytes each."
+        )
+    return ids
 
 
 def _dials(kit: Kit, ask: Ask) -> dict[str, Any]:

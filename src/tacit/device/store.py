@@ -1,7 +1,7 @@
 """Store: what a node keeps on disk. Every file is replaced whole or not at all.
 
 name            the node's own, drawn once; the server knows it by that
-consent.json    whether it takes part: off until somebody says otherwise
+consent.json    whether it takes part, and who volunteers for more: off until somebody says otherwise
 settings.json   where its log is, and the budget of each of its people
 ledger          what was sent; the only thing that outlives an erasure
 plans/DIGEST/   plan folders it obeys
@@ -44,12 +44,22 @@ class Store:
 
     def create(self) -> "Store":
         """A new home, or the one that is there."""
-        (self.path / "plans").mkdir(parents=True, exist_ok=True)
-        (self.path / "runs").mkdir(exist_ok=True)
-        if not (self.path / "name").exists():
+        try:
+            (self.path / "plans").mkdir(parents=True, exist_ok=True)
+            (self.path / "runs").mkdir(exist_ok=True)
+        except OSError as problem:
+            raise DeviceError(
+                f"{self.path} cannot be a device's home ({problem.strerror}); name another folder."
+            ) from None
+        if not self.exists:
             os.chmod(self.path, 0o700)
             write_text(self.path / "name", os.urandom(16).hex())
         return self
+
+    @property
+    def exists(self) -> bool:
+        """Whether somebody lives here; not before it is created, nor after it was erased."""
+        return (self.path / "name").exists()
 
     @property
     def name(self) -> str:
@@ -68,7 +78,26 @@ class Store:
 
     def agree(self, takes_part: bool) -> None:
         """Take part from now on, or no longer."""
-        write_json(self.path / "consent.json", {"takes_part": takes_part})
+        self._consent(takes_part=takes_part)
+
+    @property
+    def volunteering(self) -> list[str]:
+        """The names of those who agreed to stages that ask volunteers alone; nobody, until somebody says otherwise."""
+        return list(self._read("consent.json", {}).get("volunteers", []))
+
+    def volunteers(self, users: Sequence[Any]) -> np.ndarray:
+        """Who of these people volunteers, by place: int32, ascending. Read anew each time: a withdrawal counts at once."""
+        agreed = {*self.volunteering}
+        return np.array([place for place, user in enumerate(users) if str(user) in agreed], np.int32)
+
+    def volunteer(self, users: Sequence[Any], agreed: bool) -> None:
+        """These people volunteer from now on, or no longer."""
+        named = {str(user) for user in users}
+        kept = {*self.volunteering} | named if agreed else {*self.volunteering} - named
+        self._consent(volunteers=sorted(kept))
+
+    def _consent(self, **words: Any) -> None:
+        write_json(self.path / "consent.json", {**self._read("consent.json", {"takes_part": False}), **words})
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -113,6 +142,10 @@ class Store:
     def kit(self, digest: str) -> Kit:
         """A plan folder by its digest."""
         return read_kit(self.path / "plans" / digest)
+
+    def kits(self) -> list[Kit]:
+        """Every plan folder it obeys."""
+        return [self.kit(digest) for digest in self.digests()]
 
     # ---- runs ----
 
@@ -160,7 +193,9 @@ class RunStore:
             self.path.mkdir(parents=True, exist_ok=True)
             if not (self.path / "secrets.npz").exists():
                 drawn = np.frombuffer(os.urandom(8 * len(users)), np.uint32).reshape(-1, 2)
-                write_arrays(private(self.path / "secrets.npz"), {"secrets": drawn})
+                partial = private(self.path / "secrets.partial")
+                write_arrays(partial, {"secrets": drawn})
+                os.replace(partial, self.path / "secrets.npz")
             words = {"digest": digest, "users": [str(user) for user in users], "limited": limited}
             write_json(path, words)
         return json.loads(path.read_text(encoding="utf-8"))

@@ -139,7 +139,8 @@ class Volunteers(Sampler):
     """Only devices whose people agreed, or whose histories are public anyway; `count` of them a round, as in `fixed`.
 
     The others are never asked, so a plan's claim can be theirs. In the lab a coin decides for each device, with
-    probability `share` and alike in every run; that a person agrees may itself say something about them.
+    probability `share` and alike in every run; on real devices their people do, and as many are asked as the coin would
+    choose. That a person agrees may itself say something about them.
     """
 
     name: ClassVar[str] = "volunteers"
@@ -152,8 +153,11 @@ class Volunteers(Sampler):
         return _generator(0, 0, 0).random(devices) < self.share
 
     def draw(self, seed: int, stage: int, round: int, devices: int) -> np.ndarray:
+        """`count` of those whose coin fell."""
+        return self.draw_among(seed, stage, round, np.flatnonzero(self.reach(devices)))
+
+    def draw_among(self, seed: int, stage: int, round: int, agreed: np.ndarray) -> np.ndarray:
         """`count` distinct ids of those who agreed, uniformly."""
-        agreed = np.flatnonzero(self.reach(devices))
         self._enough(agreed.size)
         return np.sort(_generator(seed, stage, round).choice(agreed, self.count, replace=False, shuffle=False))
 

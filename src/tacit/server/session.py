@@ -11,7 +11,6 @@ inbox/          its reports
 """
 
 import json
-import os
 import secrets
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,15 @@ import numpy as np
 
 from tacit.errors import RunError, WireError
 from tacit.kit import Kit
-from tacit.letters import Answer, Ask
+from tacit.letters import Answer, Ask, ids_of
 from tacit.privacy.events import event_to_dict
-from tacit.privacy.sampler import build_sampler
-from tacit.record import Folder, private, read_arrays, write_arrays, write_json
-from tacit.server import checkpoint
+from tacit.record import Folder, read_arrays, write_json
+from tacit.server import checkpoint, cohort
 from tacit.server.inbox import Inbox
 from tacit.server.roll import Roll
 from tacit.server.round import Memory, begin, close
 from tacit.server.rule import build_rule
+from tacit.server.start import start
 from tacit.server.terms import Terms
 
 KEYS = "threefry2x32"
@@ -69,16 +68,17 @@ class Session:
         noise: Any = None,
     ) -> "Session":
         """A new run in a new folder. Names, cohorts and noise come from the operating system, unless a test says them."""
-        folder = Folder(path)
-        run = run or secrets.token_hex(8)
-        facts = {"run": run, "digest": kit.digest, "plan_digest": kit.plan.digest, "people": kit.people}
-        claims = [claim.to_dict() for stage in kit.price.claims for claim in stage]
-        folder.begin(kit.plan.to_toml(), facts, claims)
-        key = np.frombuffer(os.urandom(8), np.uint32) if noise is None else np.asarray(noise, np.uint32)
-        write_arrays(private(folder.path / "noise.npz"), {"noise": key})
-        drawn = secrets.randbits(64) if draws is None else draws
-        write_json(folder.path / "run.json", {"run": run, "digest": kit.digest, "draws": str(drawn)})
+        start(Folder(path), kit, run or secrets.token_hex(8), secrets.randbits(64) if draws is None else draws, noise)
         return cls(path, kit, terms)
+
+    @classmethod
+    def at(cls, path: str | Path, kit: Kit, terms: Terms | None = None) -> "Session":
+        """The run that lives in a folder, or a new one."""
+        return cls(path, kit, terms) if Folder(path).exists else cls.begin(path, kit, terms)
+
+    def again(self) -> "Session":
+        """The same run, from its folder."""
+        return Session(self.folder.path, self.kit, self.terms)
 
     def _restore(self) -> None:
         """Go on after the newest checkpoint; rounds written down after it will be closed again, to the same end."""
@@ -126,8 +126,15 @@ class Session:
 
     @property
     def ready(self) -> bool:
-        """Whether enough people have enrolled to begin."""
-        return self.roll.people >= self.terms.least * self.kit.people
+        """Whether enough people have enrolled to begin, and as many volunteers as the price counts on."""
+        people = self.roll.people >= self.terms.least * self.kit.people
+        return people and self.roll.volunteers.size >= self.kit.most_volunteers
+
+    @property
+    def gathered(self) -> str:
+        """How many have enrolled, in words."""
+        words, needed = f"{self.roll.people} of {self.kit.people} people", self.kit.most_volunteers
+        return f"{words} and {self.roll.volunteers.size} of {needed} volunteers" if needed else words
 
     # ---- letters ----
 
@@ -143,12 +150,16 @@ class Session:
         """A node says who it is."""
         if answer.refused:
             raise RunError(f"Node {answer.name} does not take part: {answer.refused}")
-        self.roll.enrol(answer.name, answer.people)
+        agreed = ids_of(answer.volunteers, answer.people)
+        if agreed is None:
+            raise WireError(
+                f"Node {answer.name} must name its volunteers from 0 to {answer.people - 1}, ascending, each once."
+            )
+        self.roll.enrol(answer.name, answer.people, tuple(agreed.tolist()), sealed=self._opened)
 
     def open(self) -> None:
         """Open the next round, or the same one again: ask whoever the plan's sampler draws, among those enrolled."""
-        path = self.folder.path / "open.json"
-        before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        before = json.loads(self.folder.read("open.json")) if self._opened else {}
         if before.get("done") == self.done:
             self.tries = before["tries"]
             self.asked = {name: np.array(ids, "<i4") for name, ids in before["asked"].items()}
@@ -164,10 +175,14 @@ class Session:
         self._params = self.kit.pack_params(self.params)
         self._dials = self.kit.pack_dials(self.stage, self._memory.dials)
 
+    @property
+    def _opened(self) -> bool:
+        """Whether a round was ever opened."""
+        return (self.folder.path / "open.json").exists()
+
     def _draw(self) -> dict[str, np.ndarray]:
         """Whom to ask: not those who failed of late, unless nobody else is left."""
-        sampler = build_sampler(self._stage.cohort)
-        drawn = self.roll.asked(sampler.draw(self._draws, self.stage, self.round, self.kit.people))
+        drawn = cohort.draw(self.kit, self.roll, self._draws, self.stage, self.round)
         rested = {name: ids for name, ids in drawn.items() if self._resting.get(name, 0) <= self.done}
         return rested or drawn
 

@@ -1,0 +1,71 @@
+"""Checks before a deployment starts anything: a sentence for each thing that is wrong, missing or in use."""
+
+import socket
+from pathlib import Path
+from typing import Any
+
+from tacit.errors import RunError
+
+try:
+    import fcntl
+except ImportError:  # no such lock on this system: there, keeping to one process is up to the caller
+    fcntl = None
+
+CERTIFICATES = ("ca.crt", "server.crt", "server.key")
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port.
+
+    >>> split_address("127.0.0.1:8000")
+    ('127.0.0.1', 8000)
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise RunError(f"An address must be host:port with a port from 1 to 65535, got {address!r}.")
+    return host, int(port)
+
+
+def can_listen(address: str) -> None:
+    """Refuse an address that is taken, or not this machine's."""
+    host, port = split_address(address)
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((host, port))
+        except OSError as problem:
+            raise RunError(
+                f"The server cannot listen on {address} ({problem.strerror}); end what listens there, or choose another "
+                "with --address."
+            ) from None
+
+
+def file_at(path: Path | None, option: str) -> None:
+    """Refuse a file that is not there."""
+    if path is not None and not path.is_file():
+        raise RunError(f"{option} {path} does not exist; name a file that `tacit certs` made.")
+
+
+def certificates_at(folder: Path | None) -> None:
+    """Refuse a folder that is not one of `tacit certs`."""
+    for name in CERTIFICATES:
+        if folder is not None and not (folder / name).is_file():
+            raise RunError(f"--certs {folder} has no {name}; `tacit certs DIR` makes such a folder.")
+
+
+def alone_in(folder: Path) -> Any:
+    """Let no other process work in a folder for as long as what this returns is kept open."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = open(folder / "lock", "ab")  # noqa: SIM115 - a process that is killed lets go by itself
+    except OSError as problem:
+        raise RunError(f"{folder.parent} cannot be used ({problem.strerror}); name another folder.") from None
+    try:
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        handle.close()
+        raise RunError(
+            f"{folder.parent} is in use by another process; it has one at a time, so end that first."
+        ) from None
+    return handle
