@@ -121,6 +121,12 @@ def clipped_low(noise: float) -> tuple[Stage, ...]:
     return first, replace(second, privacy={**second.privacy, "clip": 0.25}, server={**second.server, "rate": 8.0})
 
 
+def at_a_quantile(noise: float) -> tuple[Stage, ...]:
+    """As items, bounded at the middle length of the updates, which a noisy count finds round by round."""
+    first, second = items(noise)
+    return first, replace(second, privacy={**second.privacy, "quantile": 0.5, "quantile_rate": 1.0})
+
+
 RECIPES = {
     "popularity": popularity,
     "printed": printed,
@@ -129,6 +135,7 @@ RECIPES = {
     "counts and fields": fields,
     "counts and items": items,
     "counts and items, low bound": clipped_low,
+    "counts and items, clip at a quantile": at_a_quantile,
     "counts and tastes (dp-privrec)": tastes,
 }
 
