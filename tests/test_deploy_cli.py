@@ -214,6 +214,8 @@ def test_status_shows_the_ledger(town):
     printed = tacit("device", "status", "--home", home(town, 0))
     assert "takes part  True" in printed
     assert "spent     ∞" in printed
+    assert f"plans       fcf ({town.kit.digest})" in printed
+    assert "days      –" in printed
     found = json.loads(tacit("device", "status", "--home", home(town, 1), "--json"))
     assert found["plans"] == [town.kit.digest]
     assert found["spent"]["messages"] == {"median": 1.0, "worst": 1.0}

@@ -177,7 +177,9 @@ def status(
     if as_json:
         print_json(facts)
         return
-    for name, fact in {**facts, "spent": ""}.items():
+    plans = ", ".join(f"{kit.plan.name} ({kit.digest})" for kit in store.kits())
+    about = "ε between any two histories (replace-one), trusting whom each plan's claim names"
+    for name, fact in {**facts, "plans": plans, "spent": about}.items():
         print(f"{name:<11} {fact}")
     for name, fact in spent.items():
         print(f"  {name:<9} {_words(fact)}")
@@ -216,4 +218,4 @@ def _words(fact: Any) -> str:
         return ", ".join(f"{name} {_words(one)}" for name, one in fact.items())
     if isinstance(fact, float):
         return "∞" if fact == float("inf") else f"{fact:.6g}"
-    return str(fact)
+    return "–" if fact is None else str(fact)

@@ -16,6 +16,8 @@ from pathlib import Path
 from tacit.errors import RunError
 from tacit.record import write_json
 
+LONG = 60.0  # seconds after which a process that ends is no failed start
+
 
 class Flower:
     """One of Flower's processes, with its folder: log, process number, port, and the secret that opens its desk."""
@@ -84,16 +86,18 @@ class Flower:
 
     def _watch(self, arguments: list[str], say: Callable[[str], None], over: threading.Event) -> None:
         """Start it again whenever it ends. Flower refuses a node it knows for a minute after a crash: never give up."""
-        pause = 2.0
+        pause, began = 2.0, None
         while not over.wait(0.5):
             if self.alive:
                 continue
-            self.start(*arguments)
-            over.wait(5.0)
-            if not self.alive and not over.is_set():
+            if began is not None:
+                pause = 1.0 if time.monotonic() - began > LONG else min(2 * pause, 15.0)
                 say(f"{self.program} ended; once more in {pause:.0f} s ({self.folder / self.program}.log)")
-                over.wait(pause)
-            pause = 2.0 if self.alive else min(2 * pause, 15.0)
+                if over.wait(pause):
+                    return
+            self.start(*arguments)
+            began = time.monotonic()
+            say(f"started {self.program}; its own words are in {self.folder / self.program}.log")
 
     def wait(self, host: str = "127.0.0.1", seconds: float = 300.0) -> None:
         """Wait until it listens."""
