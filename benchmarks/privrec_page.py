@@ -2,6 +2,7 @@
 
 python benchmarks/privrec_dp.py --jobs 3
 python benchmarks/privrec_stages.py --jobs 16
+tacit reproduce privrec --figure 4 --figure 5 --out benchmarks/results/reproduce-privrec-noise.json
 tacit reproduce privrec --size paper --out benchmarks/results/reproduce-privrec-paper.json
 python benchmarks/privrec_page.py
 """
@@ -78,15 +79,35 @@ def _stages(one: dict[str, Any]) -> str:
     for row in one["rows"]:
         (mean, low, high), (gain, least, most) = row["Hits@10"], row["gain on no stage 1"]
         star = " *" if least > 0 else ""
-        less = f"{gain:+.4f} ({least:+.4f} to {most:+.4f}){star}" if row["rounds"] else "–"
+        less = (
+            f"{gain:+.4f} ({least:+.4f} to {most:+.4f}){star}"
+            if (row["stage 1"], row["rounds"]) != ("open", 0)
+            else "–"
+        )
         lines.append([row["stage 1"], str(row["rounds"]), f"{mean:.4f} ± {(high - low) / 2:.4f}", less])
-    return f"{words}\n\n{table(['stage 1', 'rounds', 'Hits@10', 'less no stage 1'], lines)}"
+    made = table(["stage 1", "rounds", "Hits@10", "less no stage 1"], lines)
+    return "\n\n".join([words, made, " ".join(_shown(one["rows"], form) for form in ("open", "private"))])
+
+
+def _shown(rows: list[dict[str, Any]], form: str) -> str:
+    """What the intervals of the gains show: help, harm, or neither; and how many rounds that asks for."""
+    gains = {row["rounds"]: row["gain on no stage 1"] for row in rows if row["stage 1"] == form and row["rounds"]}
+    helps = [count for count, (_, low, _) in gains.items() if low > 0]
+    harms = [count for count, (_, _, high) in gains.items() if high < 0]
+    words = f"shown to help at {_listed(helps)} rounds" if helps else "not shown to help at any number of rounds"
+    also = f", and shown to hurt at {_listed(harms)}" if harms else ""
+    return f"A first stage that is {form} is {words}{also}."
+
+
+def _listed(counts: list[int]) -> str:
+    return " and ".join(", ".join(map(str, counts)).rsplit(", ", 1))
 
 
 PARTS = {
     "stages": stages,
     "recipes": recipes,
     "people": people,
+    "noise": partial(reproduced, "reproduce-privrec-noise", 4),
     "paper": partial(reproduced, "reproduce-privrec-paper"),
 }
 

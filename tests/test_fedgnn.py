@@ -91,6 +91,23 @@ def test_a_message_names_what_a_person_has_among_made_up_items():
     assert np.unique(pretended, axis=0).shape[0] == 5
 
 
+def test_what_is_sent_of_an_item_does_not_shrink_with_what_else_is_asked_for():
+    """∂/∂e_j of an asked item is (ŷ_j − 1) h_u, whatever else is asked: of a mean it would be far below the noise."""
+    items = jnp.arange(8, dtype=jnp.int32)
+    beside = np.asarray(jax.random.uniform(jax.random.split(KEY, 3)[0], (8,)) < 0.5)
+    rows = []
+    for drawn in (1, 6):
+        method = made(negatives=drawn, most=8)
+        params, own = method.init(KEY), method.prepare(plain_history(items))
+        rows.append(np.asarray(method.gradients(KEY, params, jnp.ones(3), own).rows)[:8][~beside])
+    vectors = np.asarray(params["items"])
+    h = person_vector(params, jnp.ones(3), vectors[:8], np.zeros((8, 3)), jnp.asarray(beside))
+    wanted = (jax.nn.sigmoid(vectors[:8] @ h) - 1)[:, None] * h
+    assert 0 < beside.sum() < 8
+    for found in rows:
+        np.testing.assert_allclose(found, np.asarray(wanted)[~beside], rtol=1e-4)
+
+
 def test_every_number_is_bounded_then_noised():
     quiet = made(noise=0.0, clip=0.1)
     assert message(quiet, KEY, jnp.array([0.05, -3.0, 7.0])).tolist() == pytest.approx([0.05, -0.1, 0.1])

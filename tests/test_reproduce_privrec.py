@@ -10,8 +10,8 @@ import pytest
 from tacit.lab.reproduce import Options, paper, privrec_stages, privrec_study
 from tacit.lab.reproduce.privrec_orders import falls, faster, order, plateau, reached, rises
 from tacit.lab.reproduce.privrec_printed import COLUMNS, ORDER, TABLE2, TABLE3
-from tacit.lab.reproduce.privrec_stages import NOISY, PRIVATE, cost_of, helped, in_stages, noisy_plan
-from tacit.lab.reproduce.privrec_study import SIZES, Log, app_log, movie_log, plan_of
+from tacit.lab.reproduce.privrec_stages import NOISY, PRIVATE, cost_of, helped, in_stages, noisy_plan, two_against_one
+from tacit.lab.reproduce.privrec_study import SIZES, Log, Study, app_log, movie_log, plan_of
 from tacit.lab.worlds import movies
 from tacit.privacy.price import price
 
@@ -94,7 +94,7 @@ def test_figures_come(module):
 def test_lines_with_noise_are_answered_and_priced(tiny, monkeypatch):
     few = {row: NOISY[row] for row in ("PrivRec", "counts and tastes at ε = 8", "popularity, without noise")}
     monkeypatch.setattr(privrec_stages, "NOISY", few)  # all eight take minutes to compile
-    found, costs = privrec_stages.with_noise(tiny, 0)
+    found, costs = privrec_stages.with_noise(tiny, (0,))
     assert set(found.values) == set(costs) == set(found.digests) == set(few)
     assert all(0 <= found.mean(row, "Hits@10") <= 1 for row in few)
     assert costs["PrivRec"].startswith("ε = ∞ for the run")
@@ -119,6 +119,34 @@ def test_orders_of_stages_can_fail():
     level = dict.fromkeys(NOISY, 0.1)
     held = ["does not hold" not in note.split(":")[0] for note in in_stages(level)]
     assert held == [False, True, False, False, False]
+
+
+def test_two_stages_against_one_is_said_only_where_it_is_shown():
+    rng = np.random.default_rng(0)
+    people = dict.fromkeys(NOISY, rng.random(200))
+    one, two, private = (row for row in NOISY if "as printed" in row)
+    people |= {two: people[one] + 0.1, private: people[one] - 0.1}
+    people["DP-PrivRec at ε = 8"] = people["DP-PrivRec-One at ε = 8"] + rng.normal(size=200)
+    said = two_against_one(Study({row: {"Hits@10": values} for row, values in people.items()}))
+    assert said[0].startswith("with stage 1 open (ε = ∞), printed noise in stage 2: two stages are better than one; ")
+    assert "Hits@10 +0.1000 (+0.1000 to +0.1000) by the first stage." in said[0]
+    assert said[1].startswith("with stage 1 private too, printed noise in both: one stage is better than two; ")
+    assert "ε ≤ 8 in all: neither one stage nor two is shown to be better; " in said[2]
+
+
+def test_figures_4_and_5_have_the_paper_s_line_and_say_which_order_holds(module, tiny, monkeypatch):
+    """Without Frappe, launches are synthetic, and said to be."""
+    values = {row: {f"Hits@{cut}": np.full(3, cut / 100) for cut in (5, 10, 20, 30)} for row in NOISY}
+    monkeypatch.setattr(module, "with_noise", lambda *_: (Study(values), dict.fromkeys(NOISY, "ε = ∞.")))
+    four, five = made(module, "figure4", "figure5")
+    assert four.series["PrivRec in the paper"] == [(5.0, 0.131), (10.0, 0.168), (20.0, 0.217), (30.0, 0.269)]
+    assert five.series["PrivRec in the paper"][0] == (5.0, 0.549)
+    assert (four.data, five.data) == ("movies, tiny", "apps, synthetic, 900 people")
+    assert [note.partition(":")[0] for note in four.notes[:2]] == [
+        "with stage 1 open (ε = ∞), printed noise in stage 2",
+        "with stage 1 private too, printed noise in both",
+    ]
+    assert "PrivRec: ε = ∞." in four.notes
 
 
 def test_fedgnn_s_note_prints_infinity():

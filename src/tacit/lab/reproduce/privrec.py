@@ -9,7 +9,7 @@ from tacit.lab.reproduce import Cell, Figure, Options, Table, said
 from tacit.lab.reproduce.privrec_membership import APPS, MOVIES, membership_table
 from tacit.lab.reproduce.privrec_orders import falls, faster, order, plateau, reached, rises
 from tacit.lab.reproduce.privrec_printed import COLUMNS, CUTS, ORDER, TABLE2, TABLE3
-from tacit.lab.reproduce.privrec_stages import NOISY, helped, in_stages, with_noise
+from tacit.lab.reproduce.privrec_stages import DRAWN, NOISY, PAPER, helped, in_stages, two_against_one, with_noise
 from tacit.lab.reproduce.privrec_study import (
     ROWS,
     Log,
@@ -17,6 +17,7 @@ from tacit.lab.reproduce.privrec_study import (
     answer,
     app_log,
     by_round,
+    launch_log,
     milliseconds,
     movie_log,
     plan_of,
@@ -68,9 +69,10 @@ class _Paper:
             yield self.ranking("table3", "Table 3: Frappe", self.apps, found, TABLE3)
         if wants("figure3"):
             yield from self.settings()
-        for number, log in ((4, "movies"), (5, "apps")):
-            if wants(f"figure{number}") and getattr(self, log) is not None:
-                yield self.with_noise(number, getattr(self, log))
+        if wants("figure4"):
+            yield self.with_noise(4, self.movies, TABLE2)
+        if wants("figure5"):
+            yield self.with_noise(5, self.apps or launch_log(self.options.size), TABLE3)
         for number in (4, 5):
             if wants(f"table{number}"):
                 yield accounting(number)
@@ -98,8 +100,7 @@ class _Paper:
 
     def ranking(self, name: str, title: str, log: Log, found: Study, printed: dict) -> Table:
         """Tables 2 and 3."""
-        seeds = len(self.seeds)
-        table = Table(name, f"{title}, {seeds} seed{'s' * (seeds > 1)}", log.label, COLUMNS)
+        table = Table(name, f"{title}, {counted(self.seeds)}", log.label, COLUMNS)
         for row in (*printed, *(row for row in ROWS if row not in printed)):
             paper = printed.get(row, (None,) * len(COLUMNS))
             spans = [found.interval(row, c) if row in found.values else None for c in COLUMNS]
@@ -130,13 +131,15 @@ class _Paper:
     def _other(self, path: str, value: int) -> float:
         return answer(self.movies, plan_of("PrivRec", self.movies.size, {path: value}), self.seed)
 
-    def with_noise(self, number: int, log: Log) -> Figure:
+    def with_noise(self, number: int, log: Log, printed: dict) -> Figure:
         """Figures 4 and 5: Hits@k with noise and without, in one stage and in two."""
-        figure = Figure(f"figure{number}", f"Figure {number}: Hits@k with noise", log.label, "k", "Hits@k")
-        found, costs = with_noise(log, self.seed)
+        title = f"Figure {number}: Hits@k with noise, {counted(self.seeds)}"
+        figure = Figure(f"figure{number}", title, log.label, "k", "Hits@k")
+        found, costs = with_noise(log, self.seeds)
         for row in NOISY:
             figure.series[row] = [(float(cut), found.mean(row, f"Hits@{cut}")) for cut in CUTS]
-        figure.notes += in_stages({row: found.mean(row, "Hits@10") for row in NOISY})
+        figure.series[PAPER] = list(zip(map(float, CUTS), printed["PrivRec"]))
+        figure.notes += [*two_against_one(found), *in_stages({row: found.mean(row, "Hits@10") for row in NOISY}), DRAWN]
         figure.notes += [f"{row}: {words}" for row, words in costs.items()]
         return figure
 
@@ -183,6 +186,11 @@ class _Paper:
                 figure.series.setdefault(name, []).append((float(count), took))
         figure.notes.append(faster("R6", figure.series["REPTILE, two steps"], figure.series["MAML, second order"]))
         return figure
+
+
+def counted(seeds: tuple[int, ...]) -> str:
+    """How many seeds, in words."""
+    return f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"
 
 
 def accounting(number: int) -> Table:

@@ -8,7 +8,7 @@ import numpy as np
 from tacit.audit.evidence import most_accurate
 from tacit.audit.membership import Shadow, Success
 from tacit.lab.membership import Found, Sides, infer, shadow_models, sides
-from tacit.lab.reproduce.privrec_study import SIZES, Log, plan_of
+from tacit.lab.reproduce.privrec_study import Log, plan_of, quicker
 from tacit.lab.reproduce.tables import Cell, Table, said
 from tacit.lab.statistics import interval
 from tacit.plans import Plan
@@ -19,7 +19,6 @@ COLUMNS = ("accuracy", "balanced", "AUC", "TPR at 1 %", "loss: accuracy", "loss:
 # What the paper prints: accuracy of the forest, by target.
 MOVIES = {"PrivRec": 0.65, "DP ε = 2": 0.51, "DP ε = 5": 0.54, "DP ε = 15": 0.55, "LM ε = 15": 0.59}
 APPS = {"PrivRec": 0.73, "DP ε = 5": 0.54, "DP ε = 20": 0.61, "DP ε = 40": 0.65, "LM ε = 40": 0.69}
-QUICK = {"hyper.epochs": 5, "hyper.most": 50}  # at the small size: seventy models are trained
 LAPLACE = {"mechanism": "laplace", "clip": "l1", "bound": 1.0}  # the paper states no L1 bound
 
 
@@ -35,12 +34,11 @@ def target_plan(row: str, log: Log) -> Plan:
     """The plan behind a row: PrivRec, with normal noise at the server, or with Laplace's at home."""
     if row == "dp-privrec":
         return plan_of(row, log.size)
-    quick = QUICK if log.size is SIZES["small"] else {}
     if row == "PrivRec":
-        return plan_of("PrivRec", log.size, quick)
+        return plan_of("PrivRec", quicker(log.size))
     epsilon = float(row.rpartition(" ")[2])
     privacy = {"mechanism": "gaussian", "clip": 40.0} if row.startswith("DP") else LAPLACE
-    return plan_of("dp-privrec-paper", log.size, {**quick, "privacy": {**privacy, "epsilon": epsilon}})
+    return plan_of("dp-privrec-paper", quicker(log.size), {"privacy": {**privacy, "epsilon": epsilon}})
 
 
 def membership_table(name: str, title: str, log: Log, printed: dict[str, float]) -> Table:

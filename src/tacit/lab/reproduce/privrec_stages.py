@@ -1,14 +1,17 @@
 """PrivRec in one stage and in two, with noise and without: Figures 4 and 5, and which of their orders hold."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+import numpy as np
 
 from tacit.catalog import Catalog
 from tacit.device.method import build
 from tacit.lab.reproduce.privrec_orders import order
-from tacit.lab.reproduce.privrec_study import Log, Study, plan_of
+from tacit.lab.reproduce.privrec_study import Log, Study, plan_of, quicker
 from tacit.lab.reproduce.tables import said
 from tacit.lab.shelf import choose
+from tacit.lab.statistics import compare
 from tacit.lab.thirdparty.fedgnn import claims
 from tacit.plans import Plan
 from tacit.privacy.price import Price, price
@@ -24,25 +27,31 @@ NOISY = {
     "popularity, without noise": "popularity",
 }
 PRIVATE = "DP-PrivRec, as printed, stage 1 private"
+AT_EIGHT = ("DP-PrivRec-One at ε = 8", "DP-PrivRec at ε = 8")
+PAPER = "PrivRec in the paper"
+DRAWN = "The paper draws DP-PrivRec and DP-PrivRec-One without printing numbers, the first within 10 % of PrivRec, the second below."
 
 
 def noisy_plan(row: str, log: Log, people: int) -> Plan:
     """The plan behind a line of the figures; of few people, all are asked."""
-    plan = plan_of(NOISY[row], log.size)
+    plan = plan_of(NOISY[row], quicker(log.size))
     for number, stage in enumerate(plan.stages, 1):
         if stage.cohort.get("count", 0) > people:
             plan = choose(plan, {f"{number}.cohort.count": people})
     return choose(plan, {"1.privacy": plan.stages[1].privacy}) if row == PRIVATE else plan
 
 
-def with_noise(log: Log, seed: int) -> tuple[Study, dict[str, str]]:
-    """What every line answered on one seed's split, and what it costs a person."""
-    found, costs, split = Study(), {}, log.split(seed)
+def with_noise(log: Log, seeds: Iterable[int]) -> tuple[Study, dict[str, str]]:
+    """What every line answered on every seed's split, and what it costs a person."""
+    found, costs = Study(), {}
     for row in NOISY:
-        plan = noisy_plan(row, log, len(split.train))
-        found.digests[row] = plan.digest
-        found.values[row] = log.values(plan, seed)
-        costs[row] = cost_of(price(plan, len(split.train)))
+        parts = []
+        for seed in seeds:
+            people = len(log.split(seed).train)
+            plan = noisy_plan(row, log, people)
+            parts.append(log.values(plan, seed))
+            found.digests[row], costs[row] = plan.digest, cost_of(price(plan, people))
+        found.values[row] = {metric: np.concatenate([part[metric] for part in parts]) for metric in parts[0]}
     return found, costs
 
 
@@ -59,7 +68,7 @@ def in_stages(means: Mapping[str, float]) -> list[str]:
     """R3 as printed, with a private first stage, and at equal ε."""
     one, two, private = (row for row in NOISY if "as printed" in row)
     share = 1 - means[two] / max(means["PrivRec"], 1e-9)
-    few, many = "DP-PrivRec-One at ε = 8", "DP-PrivRec at ε = 8"
+    few, many = AT_EIGHT
     return [
         order("R3, as printed", {row: means[row] for row in ("PrivRec", two, one)}, "Hits@10"),
         said("R3, within 10 %", share < 0.1, f"the printed noise costs {share:.0%} of PrivRec's Hits@10"),
@@ -69,6 +78,26 @@ def in_stages(means: Mapping[str, float]) -> list[str]:
             "R3, with less to be noised", {row: means[row] for row in ("counts and tastes at ε = 8", one)}, "Hits@10"
         ),
     ]
+
+
+def two_against_one(found: Study) -> list[str]:
+    """Whether two stages are better than one, person by person: where the first is open, and where it is private too."""
+    one, two, private = (row for row in NOISY if "as printed" in row)
+    few, many = AT_EIGHT
+    forms = {
+        "with stage 1 open (ε = ∞), printed noise in stage 2": (two, one),
+        "with stage 1 private too, printed noise in both": (private, one),
+        "with stage 1 private too, ε ≤ 8 in all": (many, few),
+    }
+    return [_gap(words, *(found.values[row]["Hits@10"] for row in rows)) for words, rows in forms.items()]
+
+
+def _gap(words: str, two: np.ndarray, one: np.ndarray) -> str:
+    """A sentence that says which is better, or that it is not known."""
+    gap = compare(two, one).difference
+    better = "two stages are better than one" if gap.low > 0 else "one stage is better than two" if gap.high < 0 else ""
+    found = better or "neither one stage nor two is shown to be better"
+    return f"{words}: {found}; Hits@10 {gap.mean:+.4f} ({gap.low:+.4f} to {gap.high:+.4f}) by the first stage."
 
 
 def helped() -> str:

@@ -64,6 +64,11 @@ SIZES = {
 }
 
 
+def quicker(size: Size) -> Size:
+    """Less to do at home, for parts that train many models; the paper's size stays as it is."""
+    return size._replace(hyper={**size.hyper, "epochs": 5, "most": 50}) if size is SIZES["small"] else size
+
+
 @dataclass(eq=False)
 class Log:
     """A log and what to call it; what one part of the paper asked, another need not ask again."""
@@ -109,6 +114,12 @@ def app_log(size: str) -> Log | None:
     """Frappe, where it is."""
     name = first_present(("frappe",))
     return None if name is None else Log(name, dataset(name), SIZES[size])
+
+
+def launch_log(size: str) -> Log:
+    """A synthetic log of app launches, for what can do without Frappe's fields."""
+    people = dataset("apps", users=900, days=2)
+    return Log(f"apps, synthetic, {len(people):,} people", people, SIZES[size])
 
 
 @dataclass
