@@ -46,7 +46,7 @@ class Masks(Method):
     learns: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {
         "trains": ["items", *READER],
-        "rounds": 40,
+        "rounds": 20,
         "server": {"rule": "mean_step", "rate": 1.0},
         "cohort": {"sampler": "fixed", "count": 20},
     }

@@ -51,7 +51,12 @@ def _head(plan: Plan, where: Place, seed: int) -> dict[str, Any]:
 def _machine() -> dict[str, Any]:
     """What a row was made on: rows of one book may come from several."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"device": jax.devices()[0].device_kind, "cores": cores, "jax": jax.__version__, "system": platform.machine()}
+    return {
+        "device": jax.devices()[0].device_kind,
+        "cores": cores,
+        "jax": jax.__version__,
+        "system": platform.machine(),
+    }
 
 
 def fits(plan: Plan, where: Place) -> str:
