@@ -67,6 +67,7 @@ def _people() -> Iterator[Pair]:
     several = [
         *((ones, -ones), (first, -first), (row, next_row), (turns, -turns), (second, row)),
         *((ones, 0 * ones), (row, 1e-9 * row), (row, 0 * row), (np.nan * ones, -ones)),
+        (ones, -4e-6 * ones),  # outside any bound, and opposite just within one of 8
     ]
     for one, other in several:
         yield Pair(shaped(BIG * one, weight=5.0), shaped(BIG * other, weight=0.5))
