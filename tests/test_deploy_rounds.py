@@ -4,6 +4,8 @@ import time
 from dataclasses import replace
 
 import httpx
+import jax
+import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
@@ -16,7 +18,9 @@ from grid import Grid, hurry
 from tacit.courier import Desk, to_record
 from tacit.errors import RunError
 from tacit.lab.shelf import choose
+from tacit.lab.simulate import simulate
 from tacit.server.conductor import Conductor
+from toys import close
 
 PLAN = choose("fcf", {"rounds": 3, "hyper.dim": 2})
 ONCE = choose("fcf", {"rounds": 1, "hyper.dim": 2})
@@ -133,6 +137,16 @@ def test_a_round_that_is_abandoned_too_often_stops_the_run_and_releases_nothing(
     with pytest.raises(RunError, match="was abandoned 2 times for want of 9 reports"):
         play(town, Grid(town, slow_second))
     assert town.session.done == 0
+
+
+def test_a_round_that_asks_nobody_passes_as_it_does_in_the_simulator(tmp_path):
+    plan = choose(PLAN, {"cohort": {"sampler": "poisson", "rate": 0.05}})
+    town = small(tmp_path, plan)
+    play(town, Grid(town))
+    run = simulate(plan, town.world, seed=0, quiet=True)
+    assert rows(town, "reports") == [row["reports"] for row in run.rounds]
+    assert 0 in rows(town, "reports")
+    close(*(jax.tree.map(np.asarray, one.params) for one in (town.session, run)))
 
 
 # ---- busy and failed nodes ----

@@ -232,7 +232,7 @@ class Session:
         opened again."""
         for name in self.missing:
             self._resting[name] = self.done + 1 + self.terms.rest
-        if self.reported < self.terms.minimum:
+        if self.asked and self.reported < self.terms.minimum:  # a round that asks nobody has nobody to hide
             self.tries += 1
             self._note_open()
             return None
