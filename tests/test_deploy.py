@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 
 import jax
 import numpy as np
@@ -517,6 +518,18 @@ def test_who_has_spent_the_budget_falls_silent(people, tmp_path):
         second.receive(post(town.nodes[name], second.letter(name)))
     assert second.reported == 0
     assert second.close() is None
+
+
+def test_a_node_waits_while_its_owner_looks_into_the_ledger(tmp_path, monkeypatch):
+    town = Town(tmp_path, COUNTING, short_world(2), (1, 1)).enrol()
+    town.session.open()
+    name = names(town)[0]
+    looked_into = town.nodes[name].store.purse()
+    with monkeypatch.context() as patch:
+        patch.setattr("tacit.device.node.PATIENCE", 0.0)
+        assert "cannot answer" in post(town.nodes[name], town.session.letter(name)).refused
+    Timer(0.3, looked_into.close).start()
+    assert post(town.nodes[name], town.session.letter(name)).form == "report"
 
 
 def test_a_shards_ledger_counts_each_person_and_survives(tmp_path):
