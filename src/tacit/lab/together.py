@@ -2,7 +2,7 @@
 
 A run's people are places in the log, so histories are prepared once for all runs. What differs between runs, parameters,
 homes, cohorts and the server's noise, has a leading axis, and `vmap` takes the engine's rounds along it. Each run ends where
-`simulate` of its people and its seed would, to rounding.
+`simulate` of its people and its seed would, to rounding; hundreds of steps of a network make rounding grow, here as there.
 """
 
 from collections.abc import Sequence
