@@ -25,7 +25,8 @@ from harness import RESULTS, apart, machine, race, write
 
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
-from tacit.lab.federation import Federation, Rounds
+from tacit.lab.federation import Federation
+from tacit.lab.rounds import Rounds
 from tacit.lab.shelf import choose
 from tacit.lab.synthetic import histories
 

@@ -14,7 +14,8 @@ from tacit.device.round import KEYS, enter, new_home, work
 from tacit.lab import federation
 from tacit.lab.buckets import homes_of, worth
 from tacit.lab.engine import _used
-from tacit.lab.federation import SCANNED, Federation
+from tacit.lab.federation import Federation
+from tacit.lab.rounds import SCANNED
 from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate
 from tacit.lab.synthetic import tastes

@@ -17,7 +17,7 @@ from tacit.cli.tune import tune_plan
 from tacit.errors import DataError, PlanError, RunError
 from tacit.lab.compare import compare, listening
 from tacit.lab.comparison import Comparison
-from tacit.lab.federation import Rounds
+from tacit.lab.rounds import Rounds
 from tacit.lab.statistics import interval
 from tacit.lab.synthetic import tastes
 from tacit.lab.variants import settings_of, spread, values_of

@@ -14,8 +14,8 @@ from tacit.device.round import KEYS
 from tacit.kit import Form, Kit, write_kit
 from tacit.lab.buckets import GRID, furnish, move_in
 from tacit.lab.data import Population
-from tacit.lab.federation import shape_of_update, start_key, start_params
 from tacit.lab.shelf import complete
+from tacit.lab.start import shape_of_update, start_key, start_params
 from tacit.plans import Plan
 from tacit.privacy.price import price
 from tacit.rows import dense_tree

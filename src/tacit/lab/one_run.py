@@ -22,8 +22,9 @@ from tacit.lab.buckets import secrets
 from tacit.lab.canaries import Canary, design, devices_of, flat, hear, in_one_sum
 from tacit.lab.data import Population
 from tacit.lab.engine import Awake, Job, State, close, fold, listen, noise_key, seats, wake
-from tacit.lab.federation import Federation, Rounds
+from tacit.lab.federation import Federation
 from tacit.lab.organisations import organisations
+from tacit.lab.rounds import Rounds
 from tacit.lab.shelf import complete
 from tacit.lab.worlds import movies
 from tacit.plans import Plan

@@ -21,10 +21,11 @@ from tacit.lab.buckets import GRID, homes_of, move_homes
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import as_population
 from tacit.lab.engine import CHUNK, Tally
-from tacit.lab.federation import Executor, Federation, Rounds, Start
+from tacit.lab.federation import Executor, Federation, Start
 from tacit.lab.outlook import warn
 from tacit.lab.progress import Bar
 from tacit.lab.protocol import Answers, load_protocol
+from tacit.lab.rounds import Rounds
 from tacit.lab.run import Run
 from tacit.lab.shelf import choose
 from tacit.plans import Plan

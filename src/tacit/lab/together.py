@@ -20,10 +20,11 @@ from tacit.lab.buckets import Bucket, prepare, secrets
 from tacit.lab.cut import pick
 from tacit.lab.data import Population
 from tacit.lab.engine import Awake, Job, State, play_rounds
-from tacit.lab.federation import SCANNED, job_of, run_keys, start_key, start_params
 from tacit.lab.outlook import warn
+from tacit.lab.rounds import SCANNED
 from tacit.lab.shelf import complete
 from tacit.lab.simulate import simulate
+from tacit.lab.start import job_of, run_keys, start_key, start_params
 from tacit.plans import Plan, Stage
 from tacit.privacy.price import price
 from tacit.privacy.sampler import All, Pooled, Sampler, build_sampler
