@@ -105,7 +105,19 @@ def _listed(counts: list[int]) -> str:
     return " and ".join(", ".join(map(str, counts)).rsplit(", ", 1))
 
 
+def speed() -> str:
+    """A round in each way, beside a script that goes step by step."""
+    one = read("privrec-cpu")
+    lines = [
+        [way, f"{found['ms']:,.0f}", f"{found['devices_per_second']:.0f}", f"{found['times_faster']:.1f}"]
+        for way, found in one["race"].items()
+    ]
+    words = f"{one['devices']} people, {one['samples']} samples each, {one['epochs']} epochs, {one['items']:,} items; two cores of a CPU."
+    return f"{words}\n\n{table(['way', 'ms a round', 'devices a second', 'times faster'], lines)}"
+
+
 PARTS = {
+    "speed": speed,
     "stages": stages,
     "recipes": recipes,
     "people": people,

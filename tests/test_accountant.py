@@ -400,6 +400,7 @@ def test_the_library_is_loaded_when_it_is_needed():
 # ---- the other way ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("event", "epsilon", "delta", "relation"),
     [
@@ -513,6 +514,7 @@ def test_more_noise_fewer_rounds_and_smaller_cohorts_never_cost_more(noise, coun
     assert cost(noise, count, cohort + 1 + cohort // 10) >= here - slack
 
 
+@pytest.mark.slow
 @few
 @given(noise=noises, count=counts, rate=st.floats(0.001, 0.3), delta=deltas)
 def test_bounds_agree_on_their_order(noise, count, rate, delta):

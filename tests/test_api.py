@@ -104,6 +104,7 @@ def test_saved_and_loaded_it_says_the_same(tmp_path, name):
     assert [page.run for page in again.ledgers.pages] == [page.run for page in run.ledgers.pages]
 
 
+@pytest.mark.slow
 def test_a_run_folder_loads_with_its_log(tmp_path):
     settings = {"rounds": 2, "privacy.mechanism": "laplace", "privacy.epsilon": 50.0}
     budget = Budget(100.0)
@@ -136,6 +137,7 @@ def test_update_goes_on_with_people_items_and_ledgers(run):
     assert 0 < moved < start, "it went on from what was learned"
 
 
+@pytest.mark.slow
 def test_update_keeps_the_budget_and_private_state():
     settings = {"rounds": 2, "privacy.mechanism": "laplace", "privacy.epsilon": 2.0}
     run = tacit.simulate("fcf", table(), settings=settings, quiet=True, budget=Budget(3.0))

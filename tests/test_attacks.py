@@ -129,6 +129,7 @@ def test_a_step_before_the_move_protects_nobody(world):
     assert one.recall == pytest.approx(expected_recall(HISTORY, 60), abs=0.04)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")
 @pytest.mark.parametrize(
     "privacy",

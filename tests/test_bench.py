@@ -76,6 +76,7 @@ def test_where_people_come_back_what_they_have_is_listed():
     )
 
 
+@pytest.mark.slow
 def test_organisations_learn_and_people_are_asked(monkeypatch):
     where = place("movies-16", "small")
     plan = load_plan("fedavg-seqrec").with_setting("rounds", 1).with_setting("hyper.steps", 1)

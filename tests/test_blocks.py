@@ -27,7 +27,7 @@ from toys import Hand, close, same, small_world
 WORLD = tastes(devices=90, items=60, events=10)  # too many to count as a few
 PLANS = {
     "fpl": {"hyper.dim": 4},
-    "fpl-dp": {"hyper.dim": 4, "privacy.epsilon": 100.0},
+    "fpl-dp": {"hyper.dim": 4, "hyper.triples": 20, "privacy.epsilon": 100.0},
     "fcf": {"hyper.dim": 4, "privacy.messages": 5},
 }
 

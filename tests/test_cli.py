@@ -28,6 +28,7 @@ def test_a_plan_as_json_counts_what_is_trained():
     assert printed["stage"][1]["method"] == "fedseqrec"
 
 
+@pytest.mark.slow
 def test_run_json_then_resume(tmp_path):
     words, folder = ["run", "popularity", "--devices", "60", "--json"], str(tmp_path / "r")
     first = json.loads(tacit(*words, "--out", folder).stdout)
@@ -50,6 +51,7 @@ def test_run_json_then_resume(tmp_path):
     assert again["rounds"] == first["rounds"] == 1
 
 
+@pytest.mark.slow
 def test_run_a_file_with_a_setting(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(tacit("plan", "fcf-own").stdout)
@@ -117,6 +119,7 @@ def test_doctor():
     assert set(found["extras"]) == {"flower", "audit", "bench", "dev"}
 
 
+@pytest.mark.slow
 def test_a_table_that_a_paper_does_not_have():
     asked = tacit("reproduce", "seqmf", "--table", "9", check=False)
     assert asked.returncode != 0

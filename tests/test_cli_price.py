@@ -36,6 +36,7 @@ def test_price_in_json_and_as_a_card():
     assert "There is no guarantee for a user" in card
 
 
+@pytest.mark.slow
 def test_price_of_the_papers():
     found = json.loads(tacit("price", "--papers", "--json").stdout)
     assert len(found["privrec_tables"]) == 36
@@ -70,6 +71,7 @@ def test_mistakes_get_one_sentence(words, sentence):
     assert len(result.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_budget_holds_over_runs(tmp_path):
     plan = ["--set", "privacy.mechanism=laplace", "--set", "privacy.epsilon=2", "--set", "rounds=2", "--devices", "50"]
     words = ["run", "fcf", *plan, "--json", "--budget", "3"]

@@ -38,6 +38,7 @@ def test_a_cycle_is_answered_by_what_came_before_it(log):
     assert found[2] == average(per_case(ranks(run, split, seen), "HR@5"), groups).value
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")
 def test_the_table_is_trained_again_and_every_ledger_goes_on(log):
     privacy = {"mechanism": "qharmony", "epsilon_per_message": 1.5, "k": 2}

@@ -66,6 +66,7 @@ def test_a_deployment_ends_where_the_simulator_does(name, tmp_path):
     assert [row["reports"] for row in town.session.folder.rows()] == [row["reports"] for row in run.rounds]
 
 
+@pytest.mark.slow
 def test_a_sampled_cohort_is_the_simulators(tmp_path):
     plan = choose("fcf", {"rounds": 4, "hyper.dim": 2, "cohort": {"sampler": "fixed", "count": 4}})
     town = Town(tmp_path, plan, short_world(9), (1, 4, 4)).enrol().play()
@@ -213,6 +214,7 @@ def test_a_server_that_is_killed_while_it_closes_closes_the_round_again(town, mo
     close(arrays(town.session.params), arrays(simulate(town.kit.plan, town.world, seed=0, quiet=True).params))
 
 
+@pytest.mark.slow
 def test_stages_resume_at_their_border(tmp_path):
     """Counts first, then a table; the server is killed after every round."""
     stages = (*choose("popularity").stages, *choose("fcf", {"rounds": 2, "hyper.dim": 2}).stages)

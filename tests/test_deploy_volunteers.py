@@ -50,6 +50,7 @@ def town(tmp_path) -> Town:
 # ---- the simulator's parameters ----
 
 
+@pytest.mark.slow
 def test_with_the_same_volunteers_a_deployment_ends_where_the_simulator_does(town):
     volunteer(town, AGREED).enrol().play()
     run = simulate(PLAN, town.world, seed=0, quiet=True)

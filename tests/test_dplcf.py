@@ -153,6 +153,7 @@ def test_the_score_sums_the_candidate_s_own_neighbours():
     assert score([[2], [0], [0]], [[0.3], [0.5], [0.3]], [1]).tolist() == pytest.approx([0, 0, 0])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(LOUD)
 def test_it_learns_tastes_and_new_people_get_them_for_free():
     log = tastes(devices=600, items=120, events=15)
@@ -288,6 +289,7 @@ def test_given_counts_are_a_tree():
 # ---- central rivals ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bpr-mf", "gmf"])
 def test_central_factors_learn_from_the_truth(name):
     split = leave_last_out(tastes(devices=600, items=120, events=15))

@@ -53,6 +53,7 @@ def homes_by_device(result):
     return homes_of(result.buckets)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["own", "all"])
 @pytest.mark.parametrize(
     "options", [{"chunk": 1}, {"chunk": 7}, {"grid": (64,)}, {"grid": (2, 5, 11, 30, 40)}], ids=str
@@ -90,6 +91,7 @@ def test_the_order_of_the_log_is_irrelevant():
     close(run(fcf(), world).params, run(fcf(), mirror).params)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sampler", [{"sampler": "one"}, {"sampler": "fixed", "count": 5}, {"sampler": "poisson", "rate": 0.1}]
 )
@@ -104,6 +106,7 @@ def test_scanned_rounds_are_rounds(sampler, monkeypatch):
     assert len(scanned.rounds) == 300
 
 
+@pytest.mark.slow
 def test_the_debug_executor_agrees():
     plan = fcf(rounds=2, sampler={"sampler": "fixed", "count": 6})
     fast, debug = run(plan), run(plan, executor="debug")
@@ -192,6 +195,7 @@ def test_bytes_come_from_the_schema():
 # ---- the run folder ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", [{"sampler": "all"}, {"sampler": "fixed", "count": 4}], ids=["rounds", "scanned"])
 def test_an_interrupted_run_ends_exactly_as_an_uninterrupted_one(tmp_path, sampler, monkeypatch):
     every_bucket(monkeypatch)

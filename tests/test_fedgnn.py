@@ -91,6 +91,7 @@ def test_a_message_names_what_a_person_has_among_made_up_items():
     assert np.unique(pretended, axis=0).shape[0] == 5
 
 
+@pytest.mark.slow
 def test_what_is_sent_of_an_item_does_not_shrink_with_what_else_is_asked_for():
     """∂/∂e_j of an asked item is (ŷ_j − 1) h_u, whatever else is asked: of a mean it would be far below the noise."""
     items = jnp.arange(8, dtype=jnp.int32)

@@ -72,6 +72,7 @@ METHOD = made()
 # ---- lossless ----
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10_000), helpers=st.lists(st.booleans(), min_size=7, max_size=7))
 def test_what_is_left_is_the_gradient_of_all_ratings(seed, helpers):
@@ -86,6 +87,7 @@ def test_what_is_left_is_the_gradient_of_all_ratings(seed, helpers):
     np.testing.assert_array_equal(aggregated(exact, jnp.asarray(helpers), ITEMS).rows, rows)
 
 
+@pytest.mark.slow
 def test_padding_order_and_batches_change_nothing():
     people, Q, P = rated(5), small_numbers(1, ITEMS, DIM), small_numbers(2, 7, DIM)
     rows, counts = central(people, Q, P, 0.5)
@@ -157,6 +159,7 @@ def test_ratings_are_needed_where_nothing_else_is_told():
         simulate(choose("fedrec-plus", {"hyper.zeros": 0.0}), small_world(), quiet=True)
 
 
+@pytest.mark.slow
 def test_ratings_are_learned():
     """Two kinds of people and of items, rated 5 where they agree and 1 where not: as printed, without zeros."""
     rng = np.random.default_rng(0)

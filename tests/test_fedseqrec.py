@@ -215,6 +215,7 @@ def test_a_log_without_organisations_is_refused():
         organisations(movies(20, 60))
 
 
+@pytest.mark.slow
 def test_organisations_learn_and_their_people_answer(log):
     split = held(leave_last_out(log, recent=6))
     assert len(split.train) == 3
@@ -255,6 +256,7 @@ def test_epochs_and_steps_are_as_many_as_asked():
     assert far[1, 1] < far[1, 0] < far[3, 0]
 
 
+@pytest.mark.slow
 def test_a_gradient_is_clipped_number_by_number():
     catalog, history = organisation([[1, 2, 3, 4, 5]])
     method = method_of(catalog, optimiser="sgd", rate=1.0, clip=1e-3, batch=8)
@@ -263,6 +265,7 @@ def test_a_gradient_is_clipped_number_by_number():
     assert largest == pytest.approx(1e-3, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_statistics_stay_at_home():
     """Under `batch` they are kept, used to score, and are in no message."""
     catalog, history = organisation([[1, 2, 3, 4, 5, 6]], [[7, 8, 9]])
@@ -340,6 +343,7 @@ def people_of(*changed: tuple[int, list[list[int]]]) -> History:
     return organisation(*people)[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.1, 1e4])
 def test_nobody_moves_an_organisations_sum_by_more_than_one(rate):
     """What `members` builds on, on the code that runs: replace any person by any other, and the sum moves by at most 2."""
@@ -362,6 +366,7 @@ def test_nobody_moves_an_organisations_sum_by_more_than_one(rate):
     assert max(far) > (0.5 if rate > 1 else 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unnamed", [False, True])
 def test_people_in_turns_are_people_all_the_same(unnamed):
     """A log sorted by time has people in turns; what leaves is what leaves when each one's events stand together."""
@@ -469,6 +474,7 @@ def test_an_organisation_joins_late_and_another_leaves(log):
     assert [row["reports"] for row in left.rounds] == [2] * 3
 
 
+@pytest.mark.slow
 def test_somebody_falls_silent_mid_run(log):
     """An organisation whose allowance is spent leaves the others' average as it is."""
     plan = tiny("fedavg-seqrec", **{"rounds": 3, "hyper.steps": 1, "privacy": {"mechanism": "none", "messages": 2}})
@@ -504,6 +510,7 @@ def _of(log: Population, silos: list[int]) -> Population:
 # ---- words ----
 
 
+@pytest.mark.slow
 def test_a_kept_run_has_its_word_vectors_again(tmp_path):
     file = tmp_path / "vectors.txt"
     log = movies(20, 50, silos=2)

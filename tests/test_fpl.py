@@ -127,6 +127,7 @@ def seen_items(method: PairwiseLearning, own: Own, rounds: int = 400) -> tuple[s
     return set(np.flatnonzero(shown.any(0)).tolist()), int(shown.sum())
 
 
+@pytest.mark.slow
 def test_a_coin_for_each_triple_shows_everything_in_the_end_a_kept_one_does_not():
     history = plain_history(jnp.arange(20))
     each = PairwiseLearning(Catalog(60), dim=3, pi=0.3)

@@ -513,6 +513,7 @@ def drive(folder, device, kills, seed):
     return json.loads(result.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_no_kill_makes_it_show_less_than_was_sent(tmp_path):
     result = drive(tmp_path, "WriteAhead", 240, seed=0)
@@ -536,6 +537,7 @@ def test_the_kills_catch_a_device_that_does_it_wrong(tmp_path, mutant, fault):
 # ---- size and weight ----
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_entries_open_quickly(path):
     with Ledger.open(path, Budget(1.0), Clock(0.0)) as ledger:
         record = _to_line(ledger.reserve(**message()))

@@ -84,6 +84,7 @@ def test_a_resumed_run_spends_as_one_that_was_not(tmp_path: Path):
         simulate(plan_of(), world, quiet=True, budget=Budget(9.0), out=tmp_path / "whole", resume=True)
 
 
+@pytest.mark.slow
 def test_a_drawn_cohort_costs_everybody_who_might_have_been_drawn():
     cohort = {"sampler": "fixed", "count": 2}
     plan = plan_of({"mechanism": "gaussian", "epsilon": 2.0}, rounds=3, cohort=cohort)

@@ -126,6 +126,7 @@ def made(**hyper):
     return build(stage, Catalog(30))
 
 
+@pytest.mark.slow
 def test_one_step_is_the_gradient_on_the_whole_table():
     method = made(rate=0.1, item_rate=0.3, of_items=0.7, of_segments=0.2)
     params, own = method.init(KEY), method.prepare(plain_history(SEQUENCE))

@@ -65,6 +65,7 @@ def test_clip_and_noise_inside_the_step_and_after_it(monkeypatch, after_step, th
     np.testing.assert_allclose(moved, theta, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_noise_after_the_step_is_accounted_as_what_it_is():
     exposure = build_sampler({"sampler": "fixed", "count": 30}).exposure(1000, 4800)
 
@@ -103,6 +104,7 @@ def forward(theta, method, history, items):
     return (x @ last[:-1] + last[-1])[:, 0]
 
 
+@pytest.mark.slow
 def test_one_step_is_the_gradient_of_the_model_as_written():
     method, params, history = made(epochs=1, batch=0, negatives=0, rate=0.1)
     own = method.prepare(history)
@@ -123,6 +125,7 @@ def test_one_step_is_the_gradient_of_the_model_as_written():
     np.testing.assert_allclose(scores, forward(params, method, history, np.arange(60)), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_maml_is_the_gradient_through_a_step():
     method, params, history = made(meta="maml", negatives=0, rate=0.1)
     items = np.asarray(history.items)[np.asarray(history.items) >= 0]
@@ -281,6 +284,7 @@ def test_dp_privrec_keeps_its_promise_in_two_messages(epsilon):
     assert [stage.messages for stage in cost.stages] == [1, 1]
 
 
+@pytest.mark.slow
 def test_laplace_noise_bounds_the_whole_difference():
     settings = {"mechanism": "laplace", "clip": "l1", "bound": 0.5, "epsilon": 4.0}
     plan = choose("privrec", {"privacy": settings, "rounds": 2})

@@ -252,6 +252,7 @@ def _path(mechanism, lengths, rounds=200):
 # ---- the same wherever a round is played ----
 
 
+@pytest.mark.slow
 def test_a_run_tells_the_clip_of_every_round():
     run = simulate(counting(clip=50.0), WORLD, quiet=True)
     assert clips(run)[0] == 50.0
@@ -265,6 +266,7 @@ def test_a_run_tells_the_clip_of_every_round():
     assert json.loads(json.dumps(told))["card"]["dials"] == told["card"]["dials"]
 
 
+@pytest.mark.slow
 def test_a_block_a_round_and_a_device_at_a_time_end_alike(monkeypatch):
     plan, few = counting(rounds=3), short_world(9)
     block, slow = (simulate(plan, few, quiet=True, executor=executor) for executor in ("fast", "debug"))

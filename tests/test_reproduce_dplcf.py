@@ -144,6 +144,7 @@ def test_rivals_read_the_same_reports(log):
         read(said, plan_of("DPLCF-AP", 1.0, 5))
 
 
+@pytest.mark.slow
 def test_central_rivals_learn_from_the_lies(log):
     found = study(log, (0,), ("BPR-MF", "LCF-UB"))
     assert found.sampled["BPR-MF"].shape == (1, 150)

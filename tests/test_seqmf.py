@@ -186,6 +186,7 @@ def test_the_dual_is_the_primal():
         close(narrow_ridge(*(jnp.asarray(x, jnp.float32) for x in (rows, weight, target)), 0.3), p, tolerance=1e-4)
 
 
+@pytest.mark.slow
 def test_few_steps_and_many_are_the_same_mathematics():
     """A long history keeps a table of steps, a short one the pairs that occur."""
     items = np.random.default_rng(0).integers(40, size=60)
@@ -308,6 +309,7 @@ def test_a_day_is_asked_given_the_days_before():
     assert seen == {(0, 3), (3, 4)}  # the first half given nothing, the second given the first
 
 
+@pytest.mark.slow
 def test_the_prior_and_its_gradient():
     """Own items only, p held, and the derivative of the cross-entropy of a day's steps by differences."""
     one = method("seqmf_eb", 4, rank=2)
@@ -436,6 +438,7 @@ def newcomers():
     return split, Installed(split)
 
 
+@pytest.mark.slow
 def test_a_shared_prior_helps_who_is_new_and_privacy_keeps_part_of_it(newcomers):
     split, installed = newcomers
     names = {"on-device": {}, "seqmf-free": {}, "seqmf": {}, "seqmf-eb": {"rounds": 10, "server.rate": 0.2}}

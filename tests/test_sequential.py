@@ -303,6 +303,7 @@ def rounds_of_seven(people: int = 30, length: int = 12):
     return from_events(np.repeat(start, length), items.ravel(), n_items=14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CENTRAL)
 def test_order_is_learned(name):
     split = leave_last_out(rounds_of_seven(), recent=6)

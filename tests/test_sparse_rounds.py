@@ -121,6 +121,7 @@ def test_scanned_rounds_by_rows_are_those_by_tables(sampler, apart, monkeypatch)
         close(one.home.local, other.home.local, apart)
 
 
+@pytest.mark.slow
 def test_histories_of_all_lengths_can_be_several_buckets(monkeypatch):
     plan = plan_of({"sampler": "fixed", "count": 3}, rounds=40)
     one = simulate(plan, WORLD, quiet=True)
@@ -131,6 +132,7 @@ def test_histories_of_all_lengths_can_be_several_buckets(monkeypatch):
         np.testing.assert_allclose(one.params[name], several.params[name], rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_one_device_at_a_time_is_what_the_debug_executor_does():
     plan = plan_of({"sampler": "one"}, rounds=6)
     fast, debug = (simulate(plan, WORLD, quiet=True, executor=one) for one in ("fast", "debug"))

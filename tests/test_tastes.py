@@ -71,6 +71,7 @@ def test_what_drowns_in_noise_has_no_length():
     assert (found[:, 0] @ true) ** 2 / lengths[0] == pytest.approx(0.92, abs=0.05)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 11), max_size=12), st.integers(1, 12))
 def test_a_message_has_norm_one_at_most_and_padding_is_inert(items, most):
     method = Tastes(Catalog(12), most=max(2, most))
@@ -85,6 +86,7 @@ def test_a_message_has_norm_one_at_most_and_padding_is_inert(items, most):
     assert float(jnp.linalg.norm(sent[0])) == pytest.approx(1.0 if told else 0.0, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_it_beats_counts_of_the_same_promise_for_people_with_tastes():
     log = movies(1500, 200, seed=3)
     found = {

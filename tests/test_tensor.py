@@ -178,6 +178,7 @@ def test_as_many_parameters_as_published(sizes, count):
         assert sum(math.prod(leaves[name].shape) for name in items) == 680_801
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [{}, {"long": "attention"}, {"long": "none"}, {"encoder": "convolution"}])
 def test_padding_changes_neither_items_nor_tastes(change):
     sizes = SMALL._replace(**change)
@@ -193,6 +194,7 @@ def test_padding_changes_neither_items_nor_tastes(change):
     np.testing.assert_allclose(other, taste, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_alone_or_in_a_batch():
     """By example nobody matters to anybody else; by batch everybody does, until statistics are known."""
     theta = new_encoder(jax.random.key(0), SMALL)
@@ -242,6 +244,7 @@ def test_every_kind_of_field_is_words():
     assert float(counts.sum()) == 2.0
 
 
+@pytest.mark.slow
 def test_windows_stay_inside_their_sequence():
     items, names = jnp.array([5, 6, 7, 8, 9, -1]), jnp.array([0, 0, 1, 1, 1, 0])
     place = places(items >= 0, names)

@@ -166,6 +166,7 @@ def test_the_search_is_blind_to_the_test_part(found):
     assert other.tested != found.tested
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["full", "privrec"])
 def test_no_question_of_the_test_part_is_asked_or_learned_from_before_the_last(protocol, monkeypatch):
     # Every event has an item of its own, so an event that leaks is recognised by its item.
@@ -214,6 +215,7 @@ POISSON = {"cohort": {"sampler": "poisson", "rate": 0.1}}
 FIXED = {"cohort": {"sampler": "fixed", "count": 10}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plans", "relation"),
     [

@@ -28,8 +28,7 @@ from tacit.lab.start import job_of, run_keys, start_key, start_params
 from tacit.plans import Plan, Stage
 from tacit.privacy.price import price
 from tacit.privacy.sampler import All, Pooled, Sampler, build_sampler
-from tacit.server.round import trained
-from tacit.server.rule import build_rule
+from tacit.server.round import begin
 
 AT_ONCE = 16  # runs in one program: memory grows with them
 CHUNK = 64  # devices of each run stepped at a time
@@ -107,8 +106,8 @@ def _learn(plan: Plan, methods: list[Method], cast: _Cast) -> dict:
             continue
         first = jax.tree.map(lambda leaf: leaf[0], (params, homes))
         job = job_of(stage, number, method, cost, first[0], Bucket(cast.people, 0, own, first[1]))
-        rule = jax.vmap(build_rule(stage.server).init)(trained(params, stage.trains))
-        params, _, (homes,) = _play(job, stage, cast, noise, State(params, rule, [homes]), own)
+        memory = jax.vmap(partial(begin, job.mechanism, job.rule, stage.trains))(params)
+        params, _, (homes,) = _play(job, stage, cast, noise, State(params, memory, [homes]), own)
     return params
 
 
