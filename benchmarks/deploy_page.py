@@ -63,7 +63,7 @@ def _costs(row: dict[str, Any]) -> list[str]:
         f"{row['people']:,}",
         f"{row['first_round_seconds']:.1f} s",
         f"{row['round_seconds']:.1f} s",
-        f"{row['simulator_round_seconds']:.3f} s",
+        f"{1e3 * row['simulator_round_seconds']:.1f} ms",
         f"{row['bytes_up']:,} B",
         f"{row['bytes_down']:,} B",
         f"{memory['answering_process']:.0f} MB",

@@ -11,7 +11,7 @@ from tacit.device.gate import send
 from tacit.device.history import plain_history
 from tacit.device.methods.fpl import PairwiseLearning
 from tacit.device.round import KEYS, enter, new_home, work
-from tacit.lab import federation
+from tacit.lab import rounds
 from tacit.lab.buckets import homes_of, worth
 from tacit.lab.engine import _used
 from tacit.lab.federation import Federation
@@ -45,7 +45,7 @@ def test_a_block_of_rounds_is_the_rounds_one_by_one(name, monkeypatch):
     plan = plan_of(name)
     assert Federation(plan, WORLD).begin(0).block == SCANNED
     block = simulate(plan, WORLD, quiet=True)
-    monkeypatch.setattr(federation, "_block", lambda *_: 1)
+    monkeypatch.setattr(rounds, "at_once", lambda *_: 1)
     single = simulate(plan, WORLD, quiet=True)
     close(block.params, single.params)
     close(homes_of(block.buckets), homes_of(single.buckets))
@@ -83,21 +83,21 @@ def test_chunks_of_everybody_go_through_a_block_too():
     ],
 )
 def test_which_rounds_are_played_in_blocks(settings, light, hands, block, monkeypatch):
-    monkeypatch.setattr(federation, "LIGHT", light)
-    monkeypatch.setattr(federation, "hands", lambda: hands)
+    monkeypatch.setattr(rounds, "LIGHT", light)
+    monkeypatch.setattr(rounds, "hands", lambda: hands)
     plan = choose("fpl", {"rounds": 9, **settings})
     made = Federation(plan, WORLD)
-    assert federation._block(made.plan.stages[0], made.methods[0], WORLD) == block
+    assert rounds.at_once(made.plan.stages[0], made.methods[0], WORLD) == block
     if block > 1:
         assert made._layout()[0] == 1
 
 
 def test_a_block_is_short_where_rounds_are_long(monkeypatch):
-    monkeypatch.setattr(federation, "hands", lambda: 1)
-    monkeypatch.setitem(federation.SCANNED_EVENTS, "cpu", 4 * 90 * 7)
-    monkeypatch.setitem(federation.SCANNED_EVENTS, "gpu", 4 * 90 * 7)
-    rounds = Federation(plan_of("fpl"), WORLD).begin(0)
-    assert rounds.block == 7
+    monkeypatch.setattr(rounds, "hands", lambda: 1)
+    monkeypatch.setitem(rounds.SCANNED_EVENTS, "cpu", 4 * 90 * 7)
+    monkeypatch.setitem(rounds.SCANNED_EVENTS, "gpu", 4 * 90 * 7)
+    played = Federation(plan_of("fpl"), WORLD).begin(0)
+    assert played.block == 7
 
 
 def test_everybody_is_stepped_as_they_stand_where_little_is_read():

@@ -327,7 +327,7 @@ def test_an_interrupted_comparison_goes_on_where_it_stopped(tmp_path, monkeypatc
         return play(self, first, last)
 
     monkeypatch.setattr(Rounds, "play", interrupted)
-    monkeypatch.setattr("tacit.lab.federation.SCANNED", 1)  # a round at a time
+    monkeypatch.setattr("tacit.lab.rounds.SCANNED", 1)  # a round at a time
     plans = [POPULARITY, FCF.with_setting("rounds", 4)]
     with pytest.raises(KeyboardInterrupt):
         compare(plans, LOG, seeds=(0, 1), out=tmp_path, quiet=True)

@@ -99,7 +99,7 @@ def test_scanned_rounds_are_rounds(sampler, monkeypatch):
     plan = fcf(rounds=300, sampler=sampler)
     every_bucket(monkeypatch)
     scanned = run(plan)
-    monkeypatch.setattr("tacit.lab.federation.TINY", 0)
+    monkeypatch.setattr("tacit.lab.rounds.TINY", 0)
     single = run(plan)
     close(scanned.params, single.params)
     assert [row["reports"] for row in scanned.rounds] == [row["reports"] for row in single.rounds]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from deployment import Town, post, short_world
 from tacit.errors import PlanError, RunError
-from tacit.lab import federation
+from tacit.lab import rounds
 from tacit.lab.dossier import dossier
 from tacit.lab.engine import Tally
 from tacit.lab.one_run import audit
@@ -270,7 +270,7 @@ def test_a_run_tells_the_clip_of_every_round():
 def test_a_block_a_round_and_a_device_at_a_time_end_alike(monkeypatch):
     plan, few = counting(rounds=3), short_world(9)
     block, slow = (simulate(plan, few, quiet=True, executor=executor) for executor in ("fast", "debug"))
-    monkeypatch.setattr(federation, "_block", lambda *_: 1)
+    monkeypatch.setattr(rounds, "at_once", lambda *_: 1)
     single = simulate(plan, few, quiet=True)
     for other in (single, slow):
         np.testing.assert_allclose(clips(other), clips(block), rtol=1e-6)

@@ -113,7 +113,7 @@ def test_scanned_rounds_by_rows_are_those_by_tables(sampler, apart, monkeypatch)
     plan = plan_of(sampler)
     assert Federation(plan, WORLD).begin(0).job.by_rows
     rows = simulate(plan, WORLD, quiet=True)
-    monkeypatch.setattr("tacit.lab.federation.by_rows", lambda *_: False)
+    monkeypatch.setattr("tacit.lab.start.by_rows", lambda *_: False)
     tables = simulate(plan, WORLD, quiet=True)
     close(rows.params, tables.params, apart)
     assert [row["bytes_up"] for row in rows.rounds] == [row["bytes_up"] for row in tables.rounds]

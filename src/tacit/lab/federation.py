@@ -16,12 +16,12 @@ from tacit.device.ledgers import Ledgers
 from tacit.device.method import build
 from tacit.device.round import Home
 from tacit.errors import PlanError
-from tacit.lab import central, thirdparty
+from tacit.lab import central, rounds, thirdparty
 from tacit.lab.buckets import GRID, furnish, homes_of, move_homes, move_in, worth
 from tacit.lab.crew import hands
 from tacit.lab.data import Population
 from tacit.lab.engine import CHUNK, State
-from tacit.lab.rounds import Rounds, at_once, tiny
+from tacit.lab.rounds import Rounds
 from tacit.lab.shelf import complete
 from tacit.lab.start import check_trains, job_of, run_keys, start_key, start_params
 from tacit.plans import Plan
@@ -97,9 +97,9 @@ class Federation:
         Scanned rounds are played by one hand. Rounds of a few devices gather those alone: padding costs them nothing.
         """
         plan, people = self.plan, self.population
-        if all(tiny(stage, len(people)) for stage in plan.stages):
+        if all(rounds.tiny(stage, len(people)) for stage in plan.stages):
             return 1, worth(0.0)
-        scanned = all(at_once(*one, people) > 1 for one in zip(plan.stages, self.methods))
+        scanned = all(rounds.at_once(*one, people) > 1 for one in zip(plan.stages, self.methods))
         read = all(method.reads is None for method in self.methods)
         return 1 if scanned else hands(), worth(_turns(plan, len(people)), 1.0 if read else COPIED)
 
