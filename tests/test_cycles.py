@@ -49,6 +49,7 @@ def test_the_table_is_trained_again_and_every_ledger_goes_on(log):
     assert live("seqmf-authors", log, 6, every=2, settings={**SMALL, "rounds": 0}).updates == ()
 
 
+@pytest.mark.slow
 def test_who_does_not_follow_knows_what_was_known_when_the_table_was_trained(log):
     """Rare equals Full right after a training, and Global never uses a history at all."""
     settings = {**SMALL, "rounds": 1}

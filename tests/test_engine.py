@@ -253,6 +253,7 @@ def test_a_killed_run_resumes(tmp_path):
     assert [row["round"] for row in folder.rows()] == list(range(4000))
 
 
+@pytest.mark.slow
 def test_a_run_resumes_on_a_machine_with_other_buckets(tmp_path, monkeypatch):
     whole = run(fcf(rounds=6))
     run(fcf(rounds=6), out=tmp_path / "r")

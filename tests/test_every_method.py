@@ -79,7 +79,13 @@ def _toy(tmp_path_factory):
 
 
 METHODS = [*method_names(), "toy"]
-LARGE = ("fedseqrec", "masks", "privrec")  # networks that take long to compile: in the second step
+LARGE = (
+    "bert4rec",
+    "fedgnn",
+    "fedseqrec",
+    "masks",
+    "privrec",
+)  # networks that take long to compile: in the second step
 every = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name for name in METHODS]
 )

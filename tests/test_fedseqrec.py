@@ -281,6 +281,7 @@ def test_statistics_stay_at_home():
     assert not np.allclose(*scores)
 
 
+@pytest.mark.slow
 def test_a_session_is_scored_by_itself_or_the_newest_sequence_is():
     catalog, history = organisation([[1, 2, 3], [4, 5]])
     method = method_of(catalog)

@@ -145,6 +145,7 @@ def test_maml_is_the_gradient_through_a_step():
         np.testing.assert_allclose(moved, -slope[name], atol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_only_rows_that_occur_are_held_and_moved():
     method, params, history = made()
     own = method.prepare(history)

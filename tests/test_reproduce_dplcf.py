@@ -33,6 +33,7 @@ def made(log):
         return module.reproduce(Options(parts=("table1", "table4", "table6"), seeds=(0, 1)))
 
 
+@pytest.mark.slow
 def test_tables_stand_beside_the_paper(made):
     assert [table.name for table in made] == ["table1", "table4", "table4", "table6", "table6"]
     statistics, sampled, full = made[:3]
@@ -45,6 +46,7 @@ def test_tables_stand_beside_the_paper(made):
     assert sampled.digests["DPLCF-SP"] == choose("dplcf", {"server.recipe": "clamp", "hyper.neighbours": 5}).digest
 
 
+@pytest.mark.slow
 def test_hits_grow_with_the_cut_and_the_truth_is_the_bound(made):
     for row in made[1].rows.values():
         hits = [row[f"HR@{cut}"].ours for cut in CUTS]

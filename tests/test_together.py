@@ -17,18 +17,21 @@ TWO |= {"1.hyper.window": 8, "2.hyper.window": 8, "1.hyper.steps": 2, "1.rounds"
 TWO |= {"1.cohort.count": 4, "2.cohort.count": 4}
 FCF = {"hyper.dim": 2, "rounds": 3, "cohort": {"sampler": "fixed", "count": 4}}
 GAUSSIAN, LAPLACE = {"mechanism": "gaussian", "epsilon": 8.0}, {"mechanism": "laplace", "epsilon": 8.0, "bound": 1.0}
-SLOW = {"privrec": ("privrec", SMALL), "two stages": ("privrec-two", TWO)}  # their networks take long to compile
 PLANS = {
     "cohorts": ("fcf", FCF),
     "noise at the server": ("fcf", {**FCF, "privacy": GAUSSIAN}),
+    "rounds of everybody": ("fcf", {**FCF, "cohort": {"sampler": "all"}}),
+    "pooled": ("itemknn", {}),
+    "nothing sent": ("mru", {}),
+}
+SLOW = {  # each takes its time to compile, in both ways
     "noise at home": ("fcf", {**FCF, "privacy": LAPLACE}),
     "coins": ("fcf", {**FCF, "cohort": {"sampler": "poisson", "rate": 0.3}}),
-    "rounds of everybody": ("fcf", {**FCF, "cohort": {"sampler": "all"}}),
     "a rule with a state": ("fcf", {**FCF, "server": {"rule": "adam", "rate": 0.1}}),
     "counts, then tastes": ("dp-privrec", {}),
     "one at a time, by rows": ("fpl", {"hyper.dim": 2, "rounds": 5}),
-    "pooled": ("itemknn", {}),
-    "nothing sent": ("mru", {}),
+    "privrec": ("privrec", SMALL),
+    "two stages": ("privrec-two", TWO),
 }
 
 
@@ -54,6 +57,7 @@ def test_together_is_one_by_one(log, name):
     close(learn_together(plan, log, groups, seeds), learn_apart(plan, log, groups, seeds))
 
 
+@pytest.mark.slow
 def test_how_many_share_a_program_changes_nothing(log):
     plan, groups = choose(*PLANS["noise at the server"]), drawn(3)
     close(learn_together(plan, log, groups, range(3), at_once=2), learn_together(plan, log, groups, range(3)))
