@@ -1,5 +1,6 @@
 """The round loop over a grid that loses, repeats and renumbers: no network, but Flower's own messages."""
 
+import httpx
 import jax
 import numpy as np
 import pytest
@@ -10,12 +11,13 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from deployment import Town, short_world
 from grid import Grid, hurry
-from tacit.courier import from_record, to_record
+from tacit.courier import LostError, from_record, to_record
 from tacit.device.flower import reply
 from tacit.errors import RunError, WireError
 from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate
 from tacit.letters import Answer
+from tacit.server import flower
 from tacit.server.conductor import Conductor
 from toys import close
 
@@ -140,3 +142,26 @@ def test_both_sides_are_plain_apps_of_flower_too(town):
     params = simulate(PLAN, town.world, seed=0, quiet=True).params
     ended = Session(town.folder / "run", town.kit).params
     close(*(jax.tree.map(np.asarray, one) for one in (ended, params)))
+
+
+class Gone:
+    """A SuperLink that has gone, though its port may answer: somebody else may hold it."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def __getattr__(self, name):
+        raise httpx.ConnectError("Connection refused")
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda desk: flower.conduct(None, desk, None, None), lambda desk: flower.register(desk, b"")]
+)
+def test_a_superlink_that_has_gone_while_a_run_begins_is_a_run_to_begin_again(monkeypatch, ask):
+    monkeypatch.setattr(flower, "_control", lambda desk: Gone())
+    monkeypatch.setattr(flower, "build_fab_from_files", lambda files: (b"", ""))
+    with pytest.raises(LostError, match="ConnectError: Connection refused"):
+        ask(None)

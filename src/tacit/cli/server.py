@@ -75,9 +75,9 @@ def _play(session: Any, link: Any, desk: Any, certs: Path | None, sign: Any) -> 
 
     while not session.finished:
         link.wait(desk.address.rpartition(":")[0])
-        _admit_nodes(desk, certs)
-        say(f"listening on {desk.address}{' with TLS' if certs else ', without TLS'}")
         try:
+            _admit_nodes(desk, certs)
+            say(f"listening on {desk.address}{' with TLS' if certs else ', without TLS'}")
             conduct(session, desk, sign, say)
         except LostError as problem:
             session = session.again()

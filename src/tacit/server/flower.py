@@ -68,6 +68,8 @@ def register(desk: Desk, public_key: bytes) -> None:
         except httpx.HTTPStatusError as problem:
             if problem.response.status_code != httpx.codes.CONFLICT:
                 raise RunError(f"The SuperLink refused a node's key: {problem.response.text[:200]}.") from None
+        except httpx.TransportError as problem:
+            raise LostError(f"{type(problem).__name__}: {problem}") from None
 
 
 def _control(desk: Desk) -> ControlHttpClient:
@@ -80,16 +82,24 @@ def _control(desk: Desk) -> ControlHttpClient:
     )
 
 
+def _begin(desk: Desk) -> str:
+    """Start a run and get hold of it; `LostError` where the SuperLink has gone meanwhile, though its port may answer."""
+    until = time.monotonic() + 30.0
+    try:
+        start_run(desk)
+        while time.monotonic() < until:
+            token = desk.acquire("flwr-serverapp")
+            if token is not None:
+                return token
+            time.sleep(0.1)
+    except httpx.TransportError as problem:
+        raise LostError(f"{type(problem).__name__}: {problem}") from None
+    raise LostError("the SuperLink handed out no run")
+
+
 def conduct(session: Session, desk: Desk, sign: Sign, say: Say) -> None:
     """Play a session as a run of this SuperLink; `LostError` where Flower gave the run up, and another must go on."""
-    start_run(desk)
-    token = None
-    until = time.monotonic() + 30.0
-    while token is None:
-        if time.monotonic() > until:
-            raise LostError("the SuperLink handed out no run")
-        token = desk.acquire("flwr-serverapp")
-        time.sleep(0.1)
+    token = _begin(desk)
     try:
         with desk.task(token, PATIENCE) as client:
             grid = HttpGrid(desk.address, desk.root is None, desk.certificates, token=token)
