@@ -26,18 +26,22 @@ from tacit.lab.buckets import prepare
 from tacit.lab.shelf import choose
 from tacit.lab.worlds import movies
 from tacit.nets.descent import Batch, shuffled, step
+from tacit.plans import Plan
 
 ITEMS, EVENTS, BATCH = 3706, 32, 32
 KEY = jax.random.key(0, impl=KEYS)
 
 
+def meta_learning(epochs: int, settings: dict[str, Any] | None = None) -> Plan:
+    """The plan of such a round."""
+    hyper = {"dim": 64, "hidden": (64, 32, 16, 8), "epochs": epochs, "batch": BATCH, "above": 0.0, "most": EVENTS}
+    return choose("privrec", {**{f"hyper.{name}": value for name, value in hyper.items()}, **(settings or {})})
+
+
 def everybody(devices: int, epochs: int) -> tuple[Method, dict, Any, jax.Array]:
     """The method, its start, what everybody has, and everybody's keys."""
     world = movies(devices, ITEMS)
-    hyper = {"dim": 64, "hidden": (64, 32, 16, 8), "epochs": epochs, "batch": BATCH, "above": 0.0, "most": EVENTS}
-    method = build(
-        choose("privrec", {f"hyper.{name}": value for name, value in hyper.items()}).stages[0], world.catalog
-    )
+    method = build(meta_learning(epochs).stages[0], world.catalog)
     own = prepare(method, world, np.arange(devices), int(world.lengths.max()))
     return method, method.init(KEY), own, jax.random.split(KEY, devices)
 

@@ -1,29 +1,43 @@
 """From a thousand devices to a million: time per device, peak memory, compile time. Each size in a process of its own.
 
-python benchmarks/scale.py [--method fcf|seqmf|fpl] [--most 1000000] [--rounds 3]
+python benchmarks/scale.py [--method fcf|seqmf|fpl|privrec] [--most 1000000] [--rounds 3]
+
+PrivRec's round is that of benchmarks/privrec.py, with a bound and noise, and everybody in it.
 """
 
 import argparse
 import json
 import time
+from typing import Any
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+
+
+def scene(method: str, devices: int) -> tuple[Any, Any]:
+    """A method's plan and its people."""
+    from privrec import ITEMS, meta_learning
+    from speed import fcf, seqmf
+
+    from tacit.lab.shelf import choose
+    from tacit.lab.synthetic import histories
+    from tacit.lab.worlds import movies
+
+    if method == "privrec":
+        noisy = {"cohort": {"sampler": "all"}, "privacy": {"mechanism": "gaussian", "clip": 1.0, "noise": 1.0}}
+        return meta_learning(20, {**noisy, "rounds": 10**4}), movies(devices, ITEMS)
+    plans = {"fcf": fcf("own"), "seqmf": seqmf(64), "fpl": choose("fpl", {"rounds": 10**4})}
+    return plans[method], histories(devices, 2000, 60)
 
 
 def one(method: str, devices: int, rounds: int) -> dict:
     import jax
     from harness import peak_memory, rounds_of
-    from speed import fcf, seqmf
-
-    from tacit.lab.shelf import choose
-    from tacit.lab.synthetic import histories
 
     began = time.perf_counter()
-    population = histories(devices, 2000, 60)
+    plan, population = scene(method, devices)
     made = time.perf_counter() - began
     began = time.perf_counter()
-    plans = {"fcf": fcf("own"), "seqmf": seqmf(64), "fpl": choose("fpl", {"rounds": 10**4})}
-    turn = rounds_of(plans[method], population)
+    turn = rounds_of(plan, population)
     prepared = time.perf_counter() - began
     began = time.perf_counter()
     jax.block_until_ready(turn())
@@ -70,7 +84,7 @@ def rows(method: str, most: int, rounds: int) -> list[dict]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--method", choices=["fcf", "seqmf", "fpl"], default="fcf")
+    parser.add_argument("--method", choices=["fcf", "seqmf", "fpl", "privrec"], default="fcf")
     parser.add_argument("--most", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)

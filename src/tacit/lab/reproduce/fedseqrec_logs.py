@@ -14,6 +14,7 @@ from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
 from tacit.lab.organisations import held
 from tacit.lab.protocol import load_protocol
+from tacit.lab.reproduce.fedseqrec_printed import TABLE2
 from tacit.lab.split import Cases, Split
 from tacit.plans import Plan
 
@@ -38,6 +39,8 @@ class Size(NamedTuple):
     looks: int  # rounds between two points of Figures 9 and 10
 
 
+# A round of the paper's size looks at as many samples as the paper has training sessions, in batches of 32.
+_FILLED = {log: round(sessions / 32 / silos) for log, (silos, _, _, sessions, _) in TABLE2.items()}
 _CENTRAL = {"gru4rec": {"epochs": 6}, "bert4rec": {"epochs": 8}, "sr-gnn": {"epochs": 4}}
 SIZES = {
     "small": Size(
@@ -58,7 +61,7 @@ SIZES = {
     "paper": Size(
         {**PUBLISHED, "optimiser": "sgd", "clip": 0.05, "batch": 32},
         {"bert4rec": {"dim": 100, "blocks": 4, "heads": 2, "wide": 512, "window": 29}},
-        *({}, 200, 6000, {}, None),
+        *(_FILLED, 200, 6000, {}, None),
         *(
             tuple(range(1, 17)),
             (0.0, 0.005, 0.01, 0.02, 0.04, 0.08),
