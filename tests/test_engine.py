@@ -1,5 +1,6 @@
 """The engine: batching, order, buckets, scanning, interruption and stages change nothing but the time it takes."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -227,6 +228,24 @@ def test_resuming_after_the_end_changes_nothing(tmp_path):
     again = run(fcf(), out=tmp_path / "r", resume=True)
     same(whole.params, again.params)
     assert len(Folder(tmp_path / "r").rows()) == 4
+
+
+@pytest.mark.parametrize("seen", [3, 9], ids=["in the second stage", "after the end"])
+def test_a_run_of_two_stages_goes_on_from_its_last_checkpoint(tmp_path, seen):
+    plan = Plan("two", (load_plan("popularity").stages[0], fcf(rounds=4).stages[0]))
+
+    def killed(result):
+        if len(result.rounds) >= seen:
+            raise RunError("killed")
+        return {}
+
+    with contextlib.suppress(RunError):
+        run(plan, out=tmp_path / "cut", evaluate=killed, every=1, save_seconds=0.0)
+    assert 1 < (Folder(tmp_path / "cut").latest() or 0) <= min(seen, 5)  # the first stage has one round
+    whole, resumed = run(plan), run(plan, out=tmp_path / "cut", resume=True)
+    same(whole.params, resumed.params)
+    same(homes_by_device(whole), homes_by_device(resumed))
+    assert [row["done"] for row in Folder(tmp_path / "cut").rows()] == [1, 2, 3, 4, 5]
 
 
 def test_a_killed_run_resumes(tmp_path):

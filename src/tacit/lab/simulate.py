@@ -230,9 +230,13 @@ class _Diary:
             raise KeyboardInterrupt
 
     def leave(self) -> None:
-        """End a stage: its last checkpoint holds its rule's state, which the next stage replaces."""
+        """End a stage: its last checkpoint holds its rule's state, which the next stage replaces.
+
+        A stage that lies behind the checkpoint a run went on from was not played, and must not replace it.
+        """
         self.settle()
-        self._save()
+        if self.done >= self.restored:
+            self._save()
 
     def settle(self) -> None:
         """Write down everything that has been played."""
