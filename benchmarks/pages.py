@@ -24,10 +24,14 @@ def span(values: list[float]) -> str:
     return f"{values[0]:.3f} ± {(values[2] - values[1]) / 2:.3f}"
 
 
-def reproduced(name: str, digits: int = 3) -> str:
-    """The tables and figures that a run of `tacit reproduce` wrote, where there is its file."""
-    parts = read(name)["parts"] if (RESULTS / f"{name}.json").is_file() else []
-    return "\n".join(part(one, digits) for one in parts)
+def reproduced(name: str, digits: int = 3, only: tuple[str, ...] = ()) -> str:
+    """The tables and figures that a run of `tacit reproduce` wrote, all or some, where there is its file."""
+    return "\n".join(part(one, digits) for one in parts_of(name) if not only or one["name"] in only)
+
+
+def parts_of(name: str) -> list[dict[str, Any]]:
+    """What a run of `tacit reproduce` wrote, where there is its file."""
+    return read(name)["parts"] if (RESULTS / f"{name}.json").is_file() else []
 
 
 def part(one: dict[str, Any], digits: int = 3) -> str:

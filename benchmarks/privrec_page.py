@@ -2,15 +2,18 @@
 
 python benchmarks/privrec_dp.py --jobs 3
 python benchmarks/privrec_stages.py --jobs 16
-tacit reproduce privrec --figure 4 --figure 5 --out benchmarks/results/reproduce-privrec-noise.json
+tacit reproduce privrec --out benchmarks/results/reproduce-privrec.json
 tacit reproduce privrec --size paper --out benchmarks/results/reproduce-privrec-paper.json
+python benchmarks/privrec.py
+python benchmarks/scale.py --method privrec --most 10000
 python benchmarks/privrec_page.py
 """
 
+import re
 from functools import partial
 from typing import Any
 
-from pages import RESULTS, fill, read, reproduced, table
+from pages import RESULTS, fill, parts_of, read, reproduced, table
 
 MANY = 50_000  # people whose table is shown even where few recipes were run
 OURS, RIVAL = "counts and tastes (dp-privrec)", "popularity"
@@ -106,14 +109,50 @@ def _listed(counts: list[int]) -> str:
 
 
 def speed() -> str:
-    """A round in each way, beside a script that goes step by step."""
-    one = read("privrec-cpu")
+    """A round in each way, beside a script that goes step by step; then the engine's own round of more people."""
+    one, fast = read("privrec-cpu"), read("privrec-gpu")
     lines = [
-        [way, f"{found['ms']:,.0f}", f"{found['devices_per_second']:.0f}", f"{found['times_faster']:.1f}"]
+        [way, *_pace(found), *(_pace(fast["race"][way]) if way in fast["race"] else ["–"] * 3)]
         for way, found in one["race"].items()
     ]
-    words = f"{one['devices']} people, {one['samples']} samples each, {one['epochs']} epochs, {one['items']:,} items; two cores of a CPU."
-    return f"{words}\n\n{table(['way', 'ms a round', 'devices a second', 'times faster'], lines)}"
+    words = f"{one['devices']} people, {one['samples']} samples each, {one['epochs']} epochs, {one['items']:,} items; two cores of a CPU, and one {fast['machine']['device']}."
+    head = ["way", *(f"{where}: {what}" for where in ("CPU", "GPU") for what in ("ms", "devices/s", "times faster"))]
+    return "\n\n".join([words, table(head, lines), _engine()])
+
+
+def _pace(found: dict[str, float]) -> list[str]:
+    return [f"{found['ms']:,.1f}", f"{found['devices_per_second']:,.0f}", f"{found['times_faster']:.1f}"]
+
+
+def _engine() -> str:
+    """A round of everybody as `simulate` plays it, bound and noise included."""
+    base = read("privrec-cpu")["race"]["own rows, side by side (vmap)"]["devices_per_second"]
+    lines = []
+    for name in ("cpu", "gpu"):
+        if (RESULTS / f"scale-privrec-{name}.json").is_file():
+            made = read(f"scale-privrec-{name}")
+            lines += [[made["machine"]["device"], *_crowd(row, base)] for row in made["rows"]]
+    head = ["on", "people in the round", "seconds", "devices/s", "of 30 people on the CPU", "peak GiB", "of the GPU"]
+    return table(head, lines)
+
+
+def _crowd(row: dict[str, float], base: float) -> list[str]:
+    held = f"{row['gpu_peak_GiB']:.2f}" if row["gpu_peak_GiB"] else "–"
+    rate = row["devices_per_s"]
+    return [
+        *(f"{row['devices']:,}", f"{row['round_s']:.3g}", f"{rate:,.0f}", f"{rate / base:.1f} times"),
+        *(f"{row['peak_GiB']:.2f}", held),
+    ]
+
+
+def orders() -> str:
+    """Which of the paper's orders hold, in the small size and in the paper's; Figures 4 and 5 have a section of their own."""
+    lines = []
+    for size, name in (("small", "reproduce-privrec"), ("paper", "reproduce-privrec-paper")):
+        for one in (one for one in parts_of(name) if one["name"] not in ("figure4", "figure5")):
+            notes = [note for note in one["notes"] if re.match(r"R\d.* (holds|hold):", note)]
+            lines += [[one["title"].partition(":")[0], size, note] for note in notes]
+    return table(["part", "size", "order"], sorted(lines))
 
 
 PARTS = {
@@ -121,7 +160,8 @@ PARTS = {
     "stages": stages,
     "recipes": recipes,
     "people": people,
-    "noise": partial(reproduced, "reproduce-privrec-noise", 4),
+    "noise": partial(reproduced, "reproduce-privrec", 4, ("figure4", "figure5")),
+    "orders": orders,
     "paper": partial(reproduced, "reproduce-privrec-paper"),
 }
 

@@ -1,14 +1,19 @@
 """The command line, as a person meets it."""
 
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 
+from tacit.cli.reproduce import reproduce
+from tacit.errors import RunError
+from tacit.lab.reproduce import Table
 
-def tacit(*words, check=True):
-    result = subprocess.run([sys.executable, "-m", "tacit", *words], capture_output=True, text=True)
+
+def tacit(*words, check=True, env=None):
+    result = subprocess.run([sys.executable, "-m", "tacit", *words], capture_output=True, text=True, env=env)
     if check:
         assert result.returncode == 0, result.stderr
     return result
@@ -126,3 +131,25 @@ def test_a_table_that_a_paper_does_not_have():
     assert "seqmf has no part 'table9'; did you mean 'table" in asked.stderr
     priced = tacit("reproduce", "privrec", "--table", "4", "--json")
     assert [part["name"] for part in json.loads(priced.stdout)["parts"]] == ["table4"]
+
+
+@pytest.mark.slow
+def test_a_table_whose_log_is_not_here(tmp_path):
+    asked = tacit("reproduce", "privrec", "--table", "3", check=False, env={**os.environ, "TACIT_DATA": str(tmp_path)})
+    assert asked.returncode != 0
+    assert asked.stderr.strip() == (
+        "privrec: table3 cannot be made without a log that is not here; see tacit data list."
+    )
+
+
+def test_what_a_reproduction_has_made_is_kept_when_the_rest_fails(tmp_path, monkeypatch, capsys):
+    def parts(name, options):
+        del name, options
+        yield Table("table1", "Table 1", "no data", ())
+        raise RunError("the rest fails")
+
+    monkeypatch.setattr("tacit.lab.reproduce.reproduce", parts)
+    with pytest.raises(RunError, match="the rest fails"):
+        reproduce("privrec", part=["table1"], size="small", out=tmp_path / "made.json")
+    assert [part["name"] for part in json.loads((tmp_path / "made.json").read_text())["parts"]] == ["table1"]
+    assert "Table 1" in capsys.readouterr().out

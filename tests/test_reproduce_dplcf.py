@@ -30,7 +30,7 @@ def made(log):
         patch.setattr(module, "small_log", lambda *_: log)
         patch.setattr(module, "large_log", lambda *_: log)
         patch.setattr(module, "NEIGHBOURS", (5, 6))  # the first is known by then
-        return module.reproduce(Options(parts=("table1", "table4", "table6"), seeds=(0, 1)))
+        return list(module.reproduce(Options(parts=("table1", "table4", "table6"), seeds=(0, 1))))
 
 
 @pytest.mark.slow

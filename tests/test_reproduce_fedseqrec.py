@@ -56,7 +56,7 @@ def module(tiny, monkeypatch):
 
 
 def made(module, *parts):
-    return module.reproduce(Options(parts=parts, seeds=(0, 1, 2)))
+    return list(module.reproduce(Options(parts=parts, seeds=(0, 1, 2))))
 
 
 # ---- tables ----

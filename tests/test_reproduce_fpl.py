@@ -40,7 +40,7 @@ def made(log):
         patch.setattr(module, "logs", lambda *_: [log._replace(country="Italy")])
         patch.setitem(GRIDS, "small", QUICK)
         patch.setattr(fpl_study, "_ask", told)
-        return module.reproduce(Options())
+        return list(module.reproduce(Options()))
 
 
 @pytest.mark.slow

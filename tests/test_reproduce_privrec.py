@@ -37,7 +37,7 @@ def module(tiny, monkeypatch):
 
 
 def made(module, *parts):
-    return module.reproduce(Options(parts=parts, seeds=(0,)))
+    return list(module.reproduce(Options(parts=parts, seeds=(0,))))
 
 
 @pytest.mark.slow

@@ -1,12 +1,13 @@
 """`tacit reproduce`: a paper's tables and figures, ours beside theirs; with `--all`, every plan on one bench."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tacit.cli.bench import run_bench
 from tacit.cli.common import print_json
+from tacit.errors import DataError
 
 
 def reproduce(
@@ -17,7 +18,9 @@ def reproduce(
     size: Annotated[str, typer.Option(help="small: minutes on two cores; paper: the paper's own sizes.")] = "small",
     seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds; 3, and 1 with --all.")] = None,
     logs: Annotated[list[str] | None, typer.Option("--data", help="Another dataset; with --all, several.")] = None,
-    out: Annotated[Path | None, typer.Option(help="A file for the JSON; --all goes on where it ends.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A file for the JSON, written after each part; --all goes on where it ends.")
+    ] = None,
     report: Annotated[Path | None, typer.Option(help="A file for a page with the curves drawn.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Every plan on every log, instead of a paper.")] = False,
@@ -44,16 +47,21 @@ def reproduce(
     parts = (*(part or ()), *(f"table{n}" for n in table or ()), *(f"figure{n}" for n in figure or ()))
     seeds = seeds or 3
     options = papers.Options(parts, size, tuple(range(seeds)), logs[0] if logs else None)
-    made = papers.reproduce(name, options)
-    found = {"paper": name, "size": size, "seeds": seeds, "parts": [one.to_dict() for one in made]}
-    if out is not None:
-        write_json(out, found)
+    found: dict[str, Any] = {"paper": name, "size": size, "seeds": seeds, "parts": []}
+    for one in papers.reproduce(name, options):
+        found["parts"].append(one.to_dict())
+        if out is not None:  # at once: the next part may take an hour
+            write_json(out, found)
+        if not as_json:
+            print(one.to_markdown(), end="\n\n", flush=True)
+    if not found["parts"]:
+        raise DataError(
+            f"{name}: {', '.join(parts)} cannot be made without a log that is not here; see tacit data list."
+        )
     if report is not None:
         write_paper(found, report)
     if as_json:
         print_json(found)
-    else:
-        print("\n\n".join(one.to_markdown() for one in made))
 
 
 def _refuse(given: dict[str, object]) -> None:

@@ -8,6 +8,7 @@ A paper's file defines `reproduce(options: Options) -> list[Table | Figure]`, `P
 
 import importlib
 import pkgutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -40,8 +41,8 @@ def paper_names() -> list[str]:
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name not in _FURNITURE and "_" not in m.name)
 
 
-def reproduce(name: str, options: Options) -> list[Table | Figure]:
-    """The tables and figures of a paper that were asked for."""
+def reproduce(name: str, options: Options) -> Iterator[Table | Figure]:
+    """The tables and figures of a paper that were asked for, each as soon as it is made."""
     module = paper(name)
     for part in options.parts:
         if part not in module.PARTS:

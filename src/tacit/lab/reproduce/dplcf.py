@@ -1,6 +1,6 @@
 """DPLCF, Gao et al. 2020: item similarity from randomised bits, Tables 1 to 6 and Figure 3."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from tacit.lab.reproduce import Cell, Figure, Options, Table
@@ -14,9 +14,9 @@ NEIGHBOURS = (20, 30, 40, 50)
 EPSILONS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
-def reproduce(options: Options) -> list[Table | Figure]:
+def reproduce(options: Options) -> Iterator[Table | Figure]:
     """The tables and figures that were asked for; Figure 3 has a part for each metric."""
-    return list(_Paper(options).parts())
+    return _Paper(options).parts()
 
 
 class _Paper:
@@ -42,7 +42,7 @@ class _Paper:
         rows = [row for row in ROWS if row not in CENTRAL]  # not in the paper either: too many fake ones
         return study(self.large, self.options.seeds, rows, full=True)
 
-    def parts(self) -> Iterable[Table | Figure]:
+    def parts(self) -> Iterator[Table | Figure]:
         """In the paper's order."""
         wants = self.options.wants
         if wants("table1"):

@@ -1,6 +1,6 @@
 """FedSeqRec, Li et al. 2022: organisations train one sequential recommender, Tables 2 to 4 and Figures 5 to 10."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from tacit.lab.reproduce import Cell, Figure, Options, Table, said
@@ -17,9 +17,9 @@ REPEATS = {"small": 2, "paper": 5}  # of a table, at most; figures have one
 IMPROV = "Improv. over FedNewsRec, %"
 
 
-def reproduce(options: Options) -> list[Table | Figure]:
+def reproduce(options: Options) -> Iterator[Table | Figure]:
     """The tables and figures that were asked for; most have a part for each log."""
-    return list(_Paper(options).parts())
+    return _Paper(options).parts()
 
 
 class _Paper:
@@ -40,7 +40,7 @@ class _Paper:
     def figures(self) -> Figures:
         return Figures(self.logs, self.seeds[0])
 
-    def parts(self) -> Iterable[Table | Figure]:
+    def parts(self) -> Iterator[Table | Figure]:
         """In the paper's order."""
         wants, papers = self.options.wants, [log.paper for log in self.logs]
         if wants("table2"):

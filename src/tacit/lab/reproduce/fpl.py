@@ -1,6 +1,6 @@
 """FPL, Anelli et al. 2021: federated pairwise learning with a say in what is shown, Tables 1 and 2 and Figure 1."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from functools import cached_property
 
 from tacit.lab.reproduce import Cell, Figure, Options, Table, said
@@ -45,9 +45,9 @@ TABLE2 = {
 BEST_PI = {"Brazil": (0.5, 0.8), "Canada": (0.1, 0.1), "Italy": (0.4, 1.0)}  # of sFPL and pFPL
 
 
-def reproduce(options: Options) -> list[Table | Figure]:
+def reproduce(options: Options) -> Iterator[Table | Figure]:
     """The tables and figures that were asked for; Table 2 and Figure 1 have a part for each log."""
-    return list(_Paper(options).parts())
+    return _Paper(options).parts()
 
 
 class _Paper:
@@ -65,7 +65,7 @@ class _Paper:
     def studies(self) -> list[Study]:
         return [study(log, self.options.size, self.seeds) for log in self.logs]
 
-    def parts(self) -> Iterable[Table | Figure]:
+    def parts(self) -> Iterator[Table | Figure]:
         """In the paper's order."""
         if self.options.wants("table1"):
             yield self.statistics()

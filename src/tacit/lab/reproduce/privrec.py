@@ -1,6 +1,6 @@
 """PrivRec, Wang et al. 2021: a meta-learned recommender with privacy for people, Tables 2 to 6, Figures 2 to 9."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 import numpy as np
@@ -33,9 +33,9 @@ DP = {"DP-PrivRec-One, as printed": "dp-privrec-paper", "counts and tastes, ours
 INACTIVE = "Hits@20"
 
 
-def reproduce(options: Options) -> list[Table | Figure]:
+def reproduce(options: Options) -> Iterator[Table | Figure]:
     """The tables and figures that were asked for; those on Frappe only where it is."""
-    return list(_Paper(options).parts())
+    return _Paper(options).parts()
 
 
 class _Paper:
@@ -57,7 +57,7 @@ class _Paper:
     def on_movies(self) -> Study:
         return study(self.movies, self.seeds, ROWS)
 
-    def parts(self) -> Iterable[Table | Figure]:
+    def parts(self) -> Iterator[Table | Figure]:
         """In the paper's order."""
         wants = self.options.wants
         if wants("figure2"):

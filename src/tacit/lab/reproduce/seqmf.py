@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 import numpy as np
@@ -23,11 +23,16 @@ CHART = "control: public chart"
 SAME = 0.005  # a difference in HR@5 below this is none
 
 
-def reproduce(options: Options) -> list[Table | Figure]:
+def reproduce(options: Options) -> Iterator[Table | Figure]:
     """The tables and figures that were asked for; Figures 3 to 6 have two parts, as in the paper."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", HopelessWarning)  # the figures are about noise that hides everything
-        return [part for paper in ("LSApp", "App Usage") for part in _Paper(paper, options).parts()]
+    parts = (part for paper in ("LSApp", "App Usage") for part in _Paper(paper, options).parts())
+    while True:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", HopelessWarning)  # the figures are about noise that hides everything
+            part = next(parts, None)
+        if part is None:
+            return
+        yield part
 
 
 class _Paper:
@@ -48,7 +53,7 @@ class _Paper:
     def _place(self, users: dict[str, dict[str, int | None]]) -> Place:
         return place(self.paper, self.options.data, self.options.seeds, users[self.options.size][self.paper])
 
-    def parts(self) -> Iterable[Table | Figure]:
+    def parts(self) -> Iterator[Table | Figure]:
         """In the paper's order."""
         wants = self.options.wants
         if wants(f"table{self.table}"):
