@@ -25,6 +25,7 @@ from tacit.lab.split import leave_last_out
 from tacit.lab.words import with_word_vectors
 from tacit.lab.worlds import movies
 from tacit.nets.lengths import places, runs
+from tacit.nets.sequence import Words, distinct_vectors
 from tacit.nets.words import tokens_of
 from tacit.plans import Plan
 from tacit.privacy.mechanism import build_mechanism
@@ -550,3 +551,21 @@ def test_word_vectors_come_from_a_file(tmp_path):
         with_word_vectors(log, file)
     with pytest.raises(DataError, match=r"do not exist; name a text file"):
         with_word_vectors(log, tmp_path / "nowhere.txt")
+
+
+@pytest.mark.parametrize("encoder", ["dense", "convolution"])
+def test_an_item_made_once_is_as_one_made_each_time(encoder):
+    """Few words or many, twice in a batch or never: values and slopes are those of items made one by one."""
+    world = movies(20, 50)
+    method = build(tiny("fedavg-seqrec", **{"hyper.encoder": encoder}).stages[0], world.catalog)
+    said = (np.asarray(method.about) >= 0).sum(axis=1)
+    assert said.min() <= method.brief < said.max()
+    theta = method._theta(method.init(jax.random.key(0)))
+    items = jnp.asarray(np.random.default_rng(0).integers(-1, 50, size=(9, 11)).repeat(2, axis=1), jnp.int32)
+    weights = jnp.asarray(np.random.default_rng(1).normal(size=(*items.shape, method.dim)), jnp.float32)
+    words = Words(method.about, method.vectors, method.brief)
+    made = lambda theta: distinct_vectors(theta, method.sizes, words, items)  # noqa: E731
+    once = lambda theta: (weights * made(theta)).sum()  # noqa: E731
+    each = lambda theta: (weights * method._items(theta, items, table=False)).sum()  # noqa: E731
+    np.testing.assert_allclose(made(theta), method._items(theta, items, table=False), atol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), jax.grad(once)(theta), jax.grad(each)(theta))

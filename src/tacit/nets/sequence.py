@@ -5,16 +5,20 @@ projections of the whole sequence, or self-attention) and a short-term part (a g
 a vote fuses them. ŷ = taste · item.
 """
 
+from functools import cache, partial
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from tacit.nets.attention import new_attention, new_vote, pooled, self_attention
+from tacit.nets.blocks import Make, in_blocks
 from tacit.nets.drop import dropped
 from tacit.nets.gru import Form, last_state, new_gru
 from tacit.nets.tensor import changes, new_tensor, project, standardised, with_time
 from tacit.nets.two_tower import dense
+
+_BLOCK = 64  # items made at a time, at least
 
 
 class Sizes(NamedTuple):
@@ -31,6 +35,14 @@ class Sizes(NamedTuple):
     gru: Form = "reset_after"
     norm: Literal["example", "batch"] = "example"
     drop: float = 0.0
+
+
+class Words(NamedTuple):
+    """What a catalog says: the words of each item, padded at the end with -1, and a frozen vector for each word."""
+
+    tokens: jax.Array  # int32[n_items, T]
+    vectors: jax.Array  # float32[V, width]
+    brief: int  # most items have no more words
 
 
 class Statistics(NamedTuple):
@@ -73,6 +85,33 @@ def item_vectors(theta: dict, sizes: Sizes, words: jax.Array, real: jax.Array, k
     x = jax.vmap(lambda one, exists: self_attention(theta["item_attention"], one, exists, sizes.heads))(x, real)
     x = dropped(keys[3], dropped(keys[2], x, sizes.drop), sizes.drop)
     return jax.vmap(lambda one, exists: pooled((theta["item_vote"], theta["item_voice"]), one, exists))(x, real)
+
+
+def distinct_vectors(theta: dict, sizes: Sizes, words: Words, items: jax.Array, key: Any = None) -> jax.Array:
+    """[..., d] of some items [...], 0 for padding (-1): each is made once, and one of few words without room for more.
+
+    Most of a batch is padding, the same items again, and places for words that most items do not have.
+    """
+    n, rows = words.tokens.shape[0], items.size
+    wordy = (words.tokens[:, words.brief :] >= 0).any(axis=1)
+    code = jnp.where(items >= 0, items + n * wordy[jnp.maximum(items, 0)], 2 * n)  # few words, many words, padding
+    codes, place = jnp.unique(code.ravel(), return_inverse=True, size=rows, fill_value=2 * n)
+    tokens = jnp.where((codes < 2 * n)[:, None], words.tokens[codes % n], -1)
+    none, few, some = ((codes < most).sum() for most in (0, n, 2 * n))
+    make = partial(in_blocks, _encoder(sizes), max(_BLOCK, rows // 8), theta, words.vectors)
+    short, long = make(tokens[:, : words.brief], (none, few), key), make(tokens, (few, some), key)
+    made = jnp.where((jnp.arange(rows) < few)[:, None], short, long)
+    return jnp.where((items >= 0)[..., None], made[place.reshape(items.shape)], 0.0)
+
+
+@cache
+def _encoder(sizes: Sizes) -> Make:
+    """`item_vectors` from tokens: one function for each sizes."""
+
+    def make(theta: dict, vectors: jax.Array, tokens: jax.Array, key: Any) -> jax.Array:
+        return item_vectors(theta, sizes, vectors[jnp.maximum(tokens, 0)], tokens >= 0, key)
+
+    return make
 
 
 def tastes(

@@ -83,6 +83,11 @@ def worded(catalog: Catalog, most: int, width: int) -> tuple[jax.Array, jax.Arra
     return jnp.asarray(tokens), hashed_vectors(words, width)
 
 
+def brevity(tokens: jax.Array) -> int:
+    """How many words three of four items do with."""
+    return int(np.ceil(np.quantile((np.asarray(tokens) >= 0).sum(axis=1), 0.75)))
+
+
 def word_counts(tokens: jax.Array, items: jax.Array, vocabulary: int, weight: jax.Array | float = 1.0) -> jax.Array:
     """How often each word is said about some items, float32[V]; an item's words share its weight. -1 is no item."""
     said = jnp.where((items >= 0)[:, None], tokens[jnp.maximum(items, 0)], -1)

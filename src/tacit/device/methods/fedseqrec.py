@@ -16,9 +16,19 @@ from tacit.nets.descent import shuffled
 from tacit.nets.gru import Form
 from tacit.nets.lengths import closeness, ends, histogram, sequences
 from tacit.nets.people import summed, unit
-from tacit.nets.sequence import Sizes, Statistics, item_vectors, new_encoder, new_statistics, sampled_loss, tastes
+from tacit.nets.sequence import (
+    Sizes,
+    Statistics,
+    Words,
+    distinct_vectors,
+    item_vectors,
+    new_encoder,
+    new_statistics,
+    sampled_loss,
+    tastes,
+)
 from tacit.nets.windows import Samples, newest, right_aligned, samples
-from tacit.nets.words import word_counts, worded
+from tacit.nets.words import brevity, word_counts, worded
 from tacit.settings import setting
 
 _MANY = 256  # where the catalog is so many times longer than what is asked, its items are looked at one by one
@@ -76,6 +86,7 @@ class FederatedSequences(Method):
     home: int = setting(0, at_least=0)  # epochs of adaptation
     about: jax.Array = None  # pyright: ignore[reportAssignmentType]  # int32[n_items, T], the items' words; frozen
     vectors: jax.Array = None  # pyright: ignore[reportAssignmentType]  # float32[V, width]; frozen
+    brief: int = eqx.field(default=0, static=True)  # three of four items have no more words
     stride: ClassVar[int] = 1  # every event but a sequence's first is a sample
     learns: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {
@@ -90,6 +101,7 @@ class FederatedSequences(Method):
 
     def __post_init__(self):
         self.about, self.vectors = worded(self.catalog, self.tokens, self.width)
+        self.brief = brevity(self.about)
 
     def __check_init__(self):
         if self.bound is not None and self.second != "none":
@@ -175,7 +187,8 @@ class FederatedSequences(Method):
     def _lost(self, theta: dict, some: Samples, key: jax.Array) -> jax.Array:
         """−ln softmax of the target among itself and its rivals, [b]."""
         items = jnp.concatenate([some.before, some.target[:, None], some.rivals], axis=1)
-        vectors = self._items(theta, items, items.size >= self.catalog.n_items, key if self.drop else None)
+        words = Words(self.about, self.vectors, self.brief)
+        vectors = distinct_vectors(theta, self.sizes, words, items, key if self.drop else None)
         liked, _ = tastes(theta, self.sizes, vectors[:, : self.window], some.before >= 0)
         offered = vectors[:, self.window :]
         return sampled_loss(jnp.einsum("bd,bkd->bk", liked, offered), items[:, self.window :] >= 0)
