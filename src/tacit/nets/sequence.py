@@ -92,7 +92,8 @@ def distinct_vectors(theta: dict, sizes: Sizes, words: Words, items: jax.Array, 
 
     Most of a batch is padding, the same items again, and places for words that most items do not have.
     """
-    n, rows = words.tokens.shape[0], items.size
+    n = words.tokens.shape[0]
+    rows = min(items.size, n + 1)  # at most every item, and padding
     wordy = (words.tokens[:, words.brief :] >= 0).any(axis=1)
     code = jnp.where(items >= 0, items + n * wordy[jnp.maximum(items, 0)], 2 * n)  # few words, many words, padding
     codes, place = jnp.unique(code.ravel(), return_inverse=True, size=rows, fill_value=2 * n)
