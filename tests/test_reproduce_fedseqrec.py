@@ -273,6 +273,7 @@ def test_organisations_by_number_and_alone(figures):
 def test_noise_convergence_and_rates(figures, monkeypatch):
     noise = figures.noises("MovieData")
     assert [x for x, _ in noise.series["AUC"]] == [0.0, 0.1]
+    assert len(noise.digests["AUC"]) == 2
     assert " holds" in noise.notes[0]
     assert "ε = ∞" in noise.notes[1]
     curve = figures.convergence("MovieData")

@@ -87,6 +87,7 @@ def test_every_order_is_said_to_hold_or_not(made, log):
 def test_the_curve_has_every_pi(made):
     assert [x for x, _ in made[2].series["pFPL"]] == [0.0, 0.5, 1.0]
     assert [x for x, _ in made[2].series["sFPL"]] == [0.0, 1.0]
+    assert len(made[2].digests["pFPL"]) == 3  # each point by a plan of its own
 
 
 def test_orders_are_checked_and_not_taken_for_granted():

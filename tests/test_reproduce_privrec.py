@@ -87,6 +87,9 @@ def test_figures_come(module):
     assert [x for x, _ in rounds.series["PrivRec"]] == [2.0, 4.0]
     budgets = next(one for title, one in made_by.items() if "against ε" in title)
     assert [x for x, _ in budgets.series["counts and tastes, ours"]] == [1.0, 8.0]
+    for curve in module.DP:  # each point by a plan of its own
+        assert len(budgets.digests[curve]) == len(budgets.series[curve])
+    assert len(budgets.digests["PrivRec, no noise"]) == len(rounds.digests["PrivRec"]) == 1
     assert all(one.notes[0].startswith("R") for one in made_by.values())
 
 
@@ -137,7 +140,9 @@ def test_two_stages_against_one_is_said_only_where_it_is_shown():
 def test_figures_4_and_5_have_the_paper_s_line_and_say_which_order_holds(module, tiny, monkeypatch):
     """Without Frappe, launches are synthetic, and said to be."""
     values = {row: {f"Hits@{cut}": np.full(3, cut / 100) for cut in (5, 10, 20, 30)} for row in NOISY}
-    monkeypatch.setattr(module, "with_noise", lambda *_: (Study(values), dict.fromkeys(NOISY, "ε = ∞.")))
+    monkeypatch.setattr(
+        module, "with_noise", lambda *_: (Study(values, dict.fromkeys(NOISY, "made")), dict.fromkeys(NOISY, "ε = ∞."))
+    )
     four, five = made(module, "figure4", "figure5")
     assert four.series["PrivRec in the paper"] == [(5.0, 0.131), (10.0, 0.168), (20.0, 0.217), (30.0, 0.269)]
     assert five.series["PrivRec in the paper"][0] == (5.0, 0.549)

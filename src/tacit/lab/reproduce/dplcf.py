@@ -96,7 +96,8 @@ class _Paper:
         for metric in ("HR@5", "HR@10", "NDCG@5", "NDCG@10"):
             figure = Figure("figure3", f"Figure 3: {metric} against ε", self.small.label, "ε", metric)
             for row in rows:
-                figure.series[row] = [(epsilon, one.mean(row, metric)) for epsilon, one in found.items()]
+                points = ((epsilon, one.mean(row, metric)) for epsilon, one in found.items())
+                figure.draw(row, points, [one.digests[row] for one in found.values()])
             rivals = [row for row in rows if row in PRIVATE and row != "DPLCF-AP"]
             figure.notes += [always(found, row, rivals, metric) for row in ("DPLCF-AP", "DPLCF-AP, shrunk")]
             yield figure

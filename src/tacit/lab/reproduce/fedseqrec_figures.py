@@ -85,9 +85,8 @@ class Figures:
         awake = Settings({"2.cohort": {"sampler": "all"}, "2.rounds": log.size.rounds})
         for name, order in orders.items():
             ks = [k for k in log.size.counts if k <= order.size]
-            figure.series[name] = [
-                (float(k), self.of(paper, awake, tuple(sorted(order[:k].tolist())))["NDCG@10"]) for k in ks
-            ]
+            points = ((k, self.of(paper, awake, tuple(sorted(order[:k].tolist())))["NDCG@10"]) for k in ks)
+            figure.draw(name, points, [self._plan(log, awake).digest])
         figure.notes += [rises("F6", name, points) for name, points in figure.series.items()]
         figure.notes.append("All k are awake in every round here, so that each takes part as often whatever k is.")
         return figure
@@ -101,7 +100,7 @@ class Figures:
         found = {name: self.of(paper, WHOLE_PLAN, (number,)) for number, name in enumerate(names)}
         found["together"] = self.of(paper)
         for row, metrics in found.items():
-            table.add(row, {column: Cell(metrics[column]) for column in columns})
+            table.add(row, {column: Cell(metrics[column]) for column in columns}, self._plan(log, WHOLE_PLAN).digest)
         table.notes.append(together({row: metrics["NDCG@10"] for row, metrics in found.items()}, "together"))
         return table
 
@@ -113,11 +112,14 @@ class Figures:
         figure = Figure(
             "figure8", f"Figure 8: by the scale λ of the noise, {paper}, in per cent", log.label, "λ", "value"
         )
-        for scale in log.size.noises:
-            noise = Settings({"2.privacy": {"mechanism": "laplace_open", "scale": scale}})
-            found = self.of(paper, noise if scale else WHOLE_PLAN)
-            for metric in COLUMNS:
-                figure.series.setdefault(metric, []).append((scale, found[metric]))
+        noises = {
+            scale: Settings({"2.privacy": {"mechanism": "laplace_open", "scale": scale}}) if scale else WHOLE_PLAN
+            for scale in log.size.noises
+        }
+        found = {scale: self.of(paper, noise) for scale, noise in noises.items()}
+        digests = [self._plan(log, noise).digest for noise in noises.values()]
+        for metric in COLUMNS:
+            figure.draw(metric, ((scale, one[metric]) for scale, one in found.items()), digests)
         figure.notes.append(falls("F7", "AUC falls with λ", figure.series["AUC"]))
         figure.notes.append("The update has no bound, so ε = ∞ per run at every λ, replace-one, whoever is trusted.")
         return figure
@@ -128,7 +130,7 @@ class Figures:
         figure = Figure("figure9", f"Figure 9: AUC by round, {paper}, in per cent", log.label, "round", "AUC")
         for delta in log.size.deltas:
             plan = plan_of("FedSeqRec", log, {"2.server.delta": delta})
-            figure.series[f"δ = {delta:g}"] = self._by_round(log, plan, partial(self._auc, log, plan))
+            figure.draw(f"δ = {delta:g}", self._by_round(log, plan, partial(self._auc, log, plan)), [plan.digest])
         figure.notes += [settled("Convergence", name, points) for name, points in figure.series.items()]
         figure.notes.append(f"The paper's curves settle in about {CONVERGED} rounds; these end after {rounds_of(log)}.")
         return figure
@@ -143,7 +145,8 @@ class Figures:
         own = plan_of("FedSeqRec", log).stages[1].hyper["rate"]
         for factor in log.size.rates:
             plan = plan_of("FedSeqRec", log, {"2.hyper.rate": own * factor})
-            figure.series[f"rate {own * factor:g}"] = self._by_round(log, plan, training_loss(log.organisations))
+            points = self._by_round(log, plan, training_loss(log.organisations))
+            figure.draw(f"rate {own * factor:g}", points, [plan.digest])
         figure.notes += [falls("Training", name, points) for name, points in figure.series.items()]
         return figure
 

@@ -105,7 +105,9 @@ class _Paper:
         grid = found.grid
         found.draw("pFPL", grid.pis)
         found.draw("sFPL", grid.pis if self.options.size == "paper" else sorted({*grid.pis[::2], 1.0}))
-        figure = Figure("figure1", "Figure 1: F1@10 against π", found.log.label, "π", "F1@10", dict(found.curves))
+        figure = Figure("figure1", "Figure 1: F1@10 against π", found.log.label, "π", "F1@10")
+        for row, points in found.curves.items():
+            figure.draw(row, points, [found.plan(row, pi).digest for pi, _ in points])
         figure.notes += [_peak(row, points, found.log.country) for row, points in found.curves.items()]
         nothing, popular = found.curves["pFPL"][0][1], found.mean("Top-Pop", "F1@10")
         words = f"pFPL at π = 0 has F1@10 {nothing:.4f}, Top-Pop {popular:.4f}"

@@ -92,7 +92,7 @@ class _Paper:
         figure = Figure("figure2", "Figure 2: people by items visited", self.movies.label, "items", "share of people")
         edges = (20, 50, 100, 200, 500, 1000, 2000)
         lengths = self.movies.people.lengths
-        figure.series["more than so many items"] = [(float(n), float((lengths > n).mean())) for n in edges]
+        figure.draw("more than so many items", ((n, (lengths > n).mean()) for n in edges))
         figure.notes.append(
             f"half of the people have at most {np.median(lengths):.0f} items, the mean is {lengths.mean():.0f}."
         )
@@ -116,20 +116,22 @@ class _Paper:
     def settings(self) -> Iterable[Figure]:
         """Figure 3: rounds, epochs at home, and people a round."""
         log, size, title = self.movies, self.movies.size, "Figure 3: Hits@20 of PrivRec by"
-        plan = plan_of("PrivRec", size)
+        longest = plan_of("PrivRec", size, {"rounds": max(size.rounds)})
+        epochs = {e: plan_of("PrivRec", size, {"hyper.epochs": e}) for e in size.epochs}
+        people = {m: plan_of("PrivRec", size, {"cohort.count": m}) for m in size.cohorts}
         curves = {
-            "rounds": by_round(log, plan, self.seed, size.rounds),
-            "epochs at home": {e: self._other("hyper.epochs", e) for e in size.epochs},
-            "people a round": {m: self._other("cohort.count", m) for m in size.cohorts},
+            "rounds": (by_round(log, longest, self.seed, size.rounds), [longest]),
+            "epochs at home": (self._answers(epochs), epochs.values()),
+            "people a round": (self._answers(people), people.values()),
         }
-        for x, curve in curves.items():
+        for x, (curve, plans) in curves.items():
             figure = Figure("figure3", f"{title} {x}, one seed", log.label, x, "Hits@20")
-            figure.series["PrivRec"] = [(float(at), value) for at, value in curve.items()]
+            figure.draw("PrivRec", curve.items(), _digests(plans))
             figure.notes.append(plateau("R2", x, curve))
             yield figure
 
-    def _other(self, path: str, value: int) -> float:
-        return answer(self.movies, plan_of("PrivRec", self.movies.size, {path: value}), self.seed)
+    def _answers(self, plans: dict[int, Plan]) -> dict[int, float]:
+        return {at: answer(self.movies, plan, self.seed) for at, plan in plans.items()}
 
     def with_noise(self, number: int, log: Log, printed: dict) -> Figure:
         """Figures 4 and 5: Hits@k with noise and without, in one stage and in two."""
@@ -137,8 +139,8 @@ class _Paper:
         figure = Figure(f"figure{number}", title, log.label, "k", "Hits@k")
         found, costs = with_noise(log, self.seeds)
         for row in NOISY:
-            figure.series[row] = [(float(cut), found.mean(row, f"Hits@{cut}")) for cut in CUTS]
-        figure.series[PAPER] = list(zip(map(float, CUTS), printed["PrivRec"]))
+            figure.draw(row, ((cut, found.mean(row, f"Hits@{cut}")) for cut in CUTS), [found.digests[row]])
+        figure.draw(PAPER, zip(CUTS, printed["PrivRec"]))
         figure.notes += [*two_against_one(found), *in_stages({row: found.mean(row, "Hits@10") for row in NOISY}), DRAWN]
         figure.notes += [f"{row}: {words}" for row, words in costs.items()]
         return figure
@@ -148,9 +150,10 @@ class _Paper:
         figure = Figure(f"figure{number}", f"Figure {number}: Hits@20 against ε, one seed", log.label, "ε", "Hits@20")
         for row, name in DP.items():
             plans = {e: _promised(plan_of(name, log.size), e) for e in log.size.epsilons}
-            figure.series[row] = [(e, answer(log, plan, self.seed)) for e, plan in plans.items()]
-        without = answer(log, plan_of("PrivRec", log.size), self.seed)
-        figure.series["PrivRec, no noise"] = [(e, without) for e in log.size.epsilons]
+            figure.draw(row, ((e, answer(log, plan, self.seed)) for e, plan in plans.items()), _digests(plans.values()))
+        open_ = plan_of("PrivRec", log.size)
+        without = answer(log, open_, self.seed)
+        figure.draw("PrivRec, no noise", ((e, without) for e in log.size.epsilons), [open_.digest])
         figure.notes += [rises("R3", row, figure.series[row]) for row in DP]
         figure.notes += [reached("R3", row, figure.series[row], without) for row in DP]
         return figure
@@ -162,7 +165,8 @@ class _Paper:
         figure = Figure("figure8", "Figure 8: Hits@20 of people with few items", self.movies.label, "group", "Hits@20")
         means = {row: found.values[row][INACTIVE] for row in ("PrivRec", "PrivRec-SGD")}
         for row, values in means.items():
-            figure.series[row] = [(0.0, float(values[few].mean()) if few.any() else 0.0), (1.0, float(values.mean()))]
+            points = [(0.0, values[few].mean() if few.any() else 0.0), (1.0, values.mean())]
+            figure.draw(row, points, [found.digests[row]])
         gain = figure.series["PrivRec"][0][1] / max(figure.series["PrivRec-SGD"][0][1], 1e-9) - 1
         words = (
             f"PrivRec is {gain:+.0%} against PrivRec-SGD on {few.sum()} people with fewer than 20 items to be asked for"
@@ -181,9 +185,9 @@ class _Paper:
         }
         title = "Figure 9: milliseconds of a round's work on this machine"
         figure = Figure("figure9", title, self.movies.label, "people a round", "ms")
-        for count in size.cohorts:
-            for name, took in milliseconds(self.movies, plans, count).items():
-                figure.series.setdefault(name, []).append((float(count), took))
+        took = {count: milliseconds(self.movies, plans, count) for count in size.cohorts}
+        for name, plan in plans.items():
+            figure.draw(name, ((count, one[name]) for count, one in took.items()), [plan.digest])
         figure.notes.append(faster("R6", figure.series["REPTILE, two steps"], figure.series["MAML, second order"]))
         return figure
 
@@ -212,6 +216,10 @@ def _promised(plan: Plan, epsilon: float) -> Plan:
     """The plan with a promise, instead of its noise where it has that."""
     kept = [{name: value for name, value in stage.privacy.items() if name != "noise"} for stage in plan.stages]
     return choose(plan, {f"{number}.privacy": {**one, "epsilon": epsilon} for number, one in enumerate(kept, 1)})
+
+
+def _digests(plans: Iterable[Plan]) -> list[str]:
+    return [plan.digest for plan in plans]
 
 
 def _sizes(log: Log) -> str:

@@ -178,7 +178,7 @@ def answer(log: Log, plan: Plan, seed: int, metric: str = "Hits@20") -> float:
 
 
 def by_round(log: Log, plan: Plan, seed: int, wanted: tuple[int, ...], metric: str = "Hits@20") -> dict[int, float]:
-    """The metric after some numbers of rounds of one run."""
+    """The metric after some numbers of a run's rounds."""
     split, every, found = log.split(seed), int(np.gcd.reduce(wanted)), {}
     calls = iter(range(every, 10**9, every))
 
@@ -188,7 +188,6 @@ def by_round(log: Log, plan: Plan, seed: int, wanted: tuple[int, ...], metric: s
             found[done] = WAY.ask(run, split, seed).metrics[metric]
         return {}
 
-    plan = choose(plan, {"rounds": max(wanted)})
     simulate(plan, split.train, seed=seed, quiet=True, grid=log.grid, evaluate=look, every=every)
     return found
 

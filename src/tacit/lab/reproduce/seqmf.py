@@ -86,7 +86,7 @@ class _Paper:
             counts = active_people(log, cycles_of(log, self.where.cycles, balanced))
             points = [(float(t), float(n)) for t, n in enumerate(counts)]
             figure = Figure("figure2", f"Figure 2: active people {words}", self.where.label, "cycle", "people")
-            figure.series["active people"] = points
+            figure.draw("active people", points)
             figure.notes.append(f"From {counts.min()} to {counts.max()} of {len(log)} people are active.")
             yield figure
 
@@ -120,9 +120,10 @@ class _Paper:
             "sum of δHR@5",
         )
         for row, timelines in lines.items():
-            left.series[row] = _points(Dynamic.mean(timelines))
+            made_by = [one.plan.digest for one in timelines]
+            left.draw(row, _points(Dynamic.mean(timelines)), made_by)
             ahead = [one.ahead(other, "HR@5") for one, other in zip(timelines, lines[base])]
-            right.series[row] = _points(np.mean(ahead, axis=0))
+            right.draw(row, _points(np.mean(ahead, axis=0)), made_by)
         right.notes += notes
         return (left, right)
 

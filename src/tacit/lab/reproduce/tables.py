@@ -1,6 +1,7 @@
 """Tables and figures of a paper: what it printed, what came out here, and what to make of the difference."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,7 +105,14 @@ class Figure:
     x: str
     y: str
     series: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    digests: dict[str, list[str]] = field(default_factory=dict)  # curve -> digests of the plans that made it, in order
     notes: list[str] = field(default_factory=list)
+
+    def draw(self, curve: str, points: Iterable[tuple[float, float]], digests: Iterable[str] = ()) -> None:
+        """One more curve, and what made it; points that were measured without a plan have none."""
+        self.series[curve] = [(float(x), float(y)) for x, y in points]
+        if made_by := list(dict.fromkeys(digests)):
+            self.digests[curve] = made_by
 
     def to_markdown(self) -> str:
         """The points as a table: one row an x, one column a curve."""
@@ -125,5 +133,6 @@ class Figure:
             "x": self.x,
             "y": self.y,
             "series": self.series,
+            "digests": self.digests,
             "notes": self.notes,
         }
