@@ -1,9 +1,10 @@
 """How fast an organisation trains: an epoch at home against a plain central loop, memory by people, steps of the large model.
 
-python benchmarks/fedseqrec.py [--only epoch,memory,step] [--repeats 5]
+python benchmarks/fedseqrec.py [--only epoch,items,memory,step] [--repeats 5]
 
 epoch    one local epoch of the small network, as a device runs it, and the loop anybody would write: a compiled step
          for a batch, called from Python, on windows laid out beforehand. Same samples, same batches, same network
+items    a step of the published size on MovieData, or a world like it: items made each time they are met, and once
 memory   peak memory of a process in which one organisation of so many people makes a few steps
 step     samples a second of the published size, by batch, and the share of the accelerator's peak in float32
 """
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -24,11 +26,15 @@ from harness import machine, peak_memory, race, write
 
 from tacit.catalog import Catalog
 from tacit.device.method import build
+from tacit.device.methods import fedseqrec
 from tacit.lab.buckets import prepare
 from tacit.lab.data import Population
 from tacit.lab.organisations import FIELDS, organisations
+from tacit.lab.reproduce.fedseqrec_logs import logs
+from tacit.lab.reproduce.fedseqrec_study import plan_of
 from tacit.lab.shelf import choose
 from tacit.lab.worlds import movies
+from tacit.nets.descent import shuffled
 from tacit.nets.windows import samples
 
 PEAK = {"NVIDIA H200": 67e12}  # operations a second in float32, as its maker states them
@@ -85,6 +91,44 @@ def epoch(repeats: int) -> dict[str, Any]:
     return {"samples": int((np.asarray(own["place"]) >= 1).sum()), **made, "local over central": ratio}
 
 
+def items(repeats: int) -> dict[str, Any]:
+    """A step with each item of a batch made each time, and once; organisation by organisation, the larger first."""
+    log = next(log for log in logs(None, "paper") if log.paper == "MovieData")
+    method = build(plan_of("FedSeqRec", log, {"2.hyper.drop": 0.0}).stages[-1], log.organisations.catalog)
+    theta, made = method._theta(method.init(KEY)), {"log": log.label}
+    for number in log.by_size[::-1]:
+        own = prepare(method, log.organisations, np.array([number]), int(log.organisations.lengths[number]))
+        own = jax.tree.map(lambda leaf: leaf[0], own)
+        at = shuffled(KEY, own["place"] >= 1, method.batch)[0]
+        runners = {name: partial(_step(method, own, at, vectors), theta) for name, vectors in ITEMS.items()}
+        made[f"organisation {number + 1}"] = race(runners, repeats)
+        print(made[f"organisation {number + 1}"], flush=True)
+    return made
+
+
+def _each(method: Any, theta: dict, sizes: Any, words: Any, some: jax.Array, key: Any = None) -> jax.Array:
+    """An item for each place of a batch, as a plain encoder makes them."""
+    del sizes, words
+    return method._items(theta, some, table=some.size >= own_items(method), key=key)
+
+
+ITEMS = {"each time": _each, "once": None}
+
+
+def _step(method: Any, own: dict, at: jax.Array, vectors: Any) -> Any:
+    """The slope of a batch as one program, with items made in one way."""
+    real = fedseqrec.distinct_vectors
+
+    def slope(theta: dict) -> dict:
+        fedseqrec.distinct_vectors = real if vectors is None else partial(vectors, method)
+        try:
+            return jax.grad(method.loss)(theta, own, at, KEY)
+        finally:
+            fedseqrec.distinct_vectors = real
+
+    return jax.jit(slope)
+
+
 def crowd(people: int, events: int = 10, items: int = 1000) -> Population:
     """One organisation of many people, drawn without a world."""
     rng, total = np.random.default_rng(0), people * events
@@ -139,13 +183,18 @@ def step(repeats: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="epoch,memory,step")
+    parser.add_argument("--only", default="epoch,items,memory,step")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         return print(json.dumps(memory_of(options.one)))
-    parts = {"epoch": lambda: epoch(options.repeats), "memory": memory, "step": lambda: step(options.repeats)}
+    parts = {
+        "epoch": lambda: epoch(options.repeats),
+        "items": lambda: items(options.repeats),
+        "memory": memory,
+        "step": lambda: step(options.repeats),
+    }
     made = {name: part() for name, part in parts.items() if name in options.only.split(",")}
     write(f"fedseqrec-{machine()['platform']}", {"machine": machine(), **made})
 
