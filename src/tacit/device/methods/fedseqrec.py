@@ -184,11 +184,16 @@ class FederatedSequences(Method):
         found = made[at] if table else made.reshape(*items.shape, -1)
         return jnp.where((items >= 0)[..., None], found, 0.0)
 
+    def _batch_items(self, theta: dict, items: jax.Array, key: Any) -> jax.Array:
+        """Vectors of a batch's items, each made once: the whole catalog where it is the shorter list."""
+        if items.size >= self.catalog.n_items:
+            return self._items(theta, items, True, key)
+        return distinct_vectors(theta, self.sizes, Words(self.about, self.vectors, self.brief), items, key)
+
     def _lost(self, theta: dict, some: Samples, key: jax.Array) -> jax.Array:
         """−ln softmax of the target among itself and its rivals, [b]."""
         items = jnp.concatenate([some.before, some.target[:, None], some.rivals], axis=1)
-        words = Words(self.about, self.vectors, self.brief)
-        vectors = distinct_vectors(theta, self.sizes, words, items, key if self.drop else None)
+        vectors = self._batch_items(theta, items, key if self.drop else None)
         liked, _ = tastes(theta, self.sizes, vectors[:, : self.window], some.before >= 0)
         offered = vectors[:, self.window :]
         return sampled_loss(jnp.einsum("bd,bkd->bk", liked, offered), items[:, self.window :] >= 0)
