@@ -30,8 +30,6 @@ from tacit.device.methods import fedseqrec
 from tacit.lab.buckets import prepare
 from tacit.lab.data import Population
 from tacit.lab.organisations import FIELDS, organisations
-from tacit.lab.reproduce.fedseqrec_logs import logs
-from tacit.lab.reproduce.fedseqrec_study import plan_of
 from tacit.lab.shelf import choose
 from tacit.lab.worlds import movies
 from tacit.nets.descent import shuffled
@@ -93,6 +91,9 @@ def epoch(repeats: int) -> dict[str, Any]:
 
 def items(repeats: int) -> dict[str, Any]:
     """A step with each item of a batch made each time, and once; organisation by organisation, the larger first."""
+    from tacit.lab.reproduce.fedseqrec_logs import logs  # here: `memory` is to hold no more than it needs
+    from tacit.lab.reproduce.fedseqrec_study import plan_of
+
     log = next(log for log in logs(None, "paper") if log.paper == "MovieData")
     method = build(plan_of("FedSeqRec", log, {"2.hyper.drop": 0.0}).stages[-1], log.organisations.catalog)
     theta, made = method._theta(method.init(KEY)), {"log": log.label}

@@ -3,7 +3,7 @@
 What a paper's file stands on lies beside it under longer names: `dplcf_printed`, what the paper prints; `dplcf_study`, the
 experiment; `dplcf_orders`, which findings hold.
 
-A paper's file defines `reproduce(options: Options) -> list[Table | Figure]`, `PARTS`, what it has, and `ABOUT`, one line.
+A paper's file defines `reproduce(options: Options) -> Iterator[Table | Figure]`, `PARTS`, what it has, and `ABOUT`, one line.
 """
 
 import importlib
