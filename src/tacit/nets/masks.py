@@ -105,9 +105,10 @@ def _flat(view: View) -> jax.Array:
 
 def _contrast(theta: dict, x: View, real: View) -> tuple[jax.Array, jax.Array, jax.Array]:
     """L_IM, L_SM, and whether each is asked."""
-    item = info_nce(read(theta, x.masked, real.masked), known(theta, x.items), real.items)
-    segments = jax.vmap(lambda x, real: read(theta, x, real))(x.segments, real.segments)
-    segment = info_nce(read(theta, x.cut, real.cut), segments, real.segments.any(axis=1))
+    each = jax.vmap(partial(read, theta))  # sequences of one length are read side by side: half as many steps
+    masked, cut = each(jnp.stack([x.masked, x.cut]), jnp.stack([real.masked, real.cut]))
+    item = info_nce(masked, known(theta, x.items), real.items)
+    segment = info_nce(cut, each(x.segments, real.segments), real.segments.any(axis=1))
     return item, segment, jnp.stack([real.items[0], real.segments[0].any()]).astype(jnp.float32)
 
 
