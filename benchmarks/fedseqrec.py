@@ -1,12 +1,16 @@
 """How fast an organisation trains: an epoch at home against a plain central loop, memory by people, steps of the large model.
 
-python benchmarks/fedseqrec.py [--only epoch,items,memory,step] [--repeats 5]
+python benchmarks/fedseqrec.py [--only epoch,items,memory,step,words] [--repeats 5]
 
 epoch    one local epoch of the small network, as a device runs it, and the loop anybody would write: a compiled step
          for a batch, called from Python, on windows laid out beforehand. Same samples, same batches, same network
 items    a step of the published size on MovieData, or a world like it: items made each time they are met, and once
 memory   peak memory of a process in which one organisation of so many people makes a few steps
 step     samples a second of the published size, by batch, and the share of the accelerator's peak in float32
+words    NDCG@10 round by round of FedNewsRec in the published widths at the published rate, on `small`'s MovieData with
+         short windows: hashed words as long as standard normal ones of that width, and as they are
+
+What the file of results holds of other parts stays.
 """
 
 import argparse
@@ -15,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -22,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from harness import machine, peak_memory, race, write
+from harness import RESULTS, machine, peak_memory, race, write
 
 from tacit.catalog import Catalog
 from tacit.device.method import build
@@ -34,6 +39,7 @@ from tacit.lab.shelf import choose
 from tacit.lab.worlds import movies
 from tacit.nets.descent import shuffled
 from tacit.nets.windows import samples
+from tacit.nets.words import LENGTH, Worded, hashed_vectors, tokens_of
 
 PEAK = {"NVIDIA H200": 67e12}  # operations a second in float32, as its maker states them
 KEY = jax.random.key(0)
@@ -182,9 +188,41 @@ def step(repeats: int) -> list[dict[str, Any]]:
     return made
 
 
+def words(rounds: int = 5) -> dict[str, Any]:
+    """The same network, seed and rate, fed with longer and shorter words."""
+    from tacit.lab.reproduce import fedseqrec_logs, fedseqrec_study
+    from tacit.lab.simulate import simulate
+
+    log = next(log for log in fedseqrec_logs.logs(None, "small") if log.paper == "MovieData")
+    short = {"window": 10, "short": 10, "tokens": 8}  # a tenth of the time
+    network = {**fedseqrec_logs.SIZES["paper"].network, **short}
+    log, made = replace(log, size=log.size._replace(network=network, rounds=rounds)), {"log": log.label}
+    plan = fedseqrec_study.plan_of("FedNewsRec", log)
+    for name, length in {"standard normal": network["width"] ** 0.5, "as they are": LENGTH}.items():
+        asked = replace(log, people=_said(log.people, network["width"], length)).questions(plan, 0)
+        found = made[name] = {"length": length, "NDCG@10": []}
+
+        def look(run: Any, asked: Any = asked, found: Any = found) -> dict[str, float]:
+            found["NDCG@10"].append(fedseqrec_study.means(run, asked, 0)["NDCG@10"])
+            print(found, flush=True)
+            return {}
+
+        simulate(plan, asked.train, seed=0, quiet=True, evaluate=look, every=1)
+        found["NDCG@10"].pop()  # the end is looked at twice
+    return {**made, "digest": plan.digest}
+
+
+def _said(log: Population, width: int, length: float) -> Population:
+    """A log whose words have hashed vectors of a length."""
+    tokens, said = tokens_of(log.catalog, 30)
+    old = {field.name: getattr(log.catalog, field.name) for field in fields(Catalog)}
+    vectors = hashed_vectors(said, width, length)
+    return replace(log, catalog=Worded(**old, tokens=jnp.asarray(tokens), vectors=vectors))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="epoch,items,memory,step")
+    parser.add_argument("--only", default="epoch,items,memory,step,words")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -195,9 +233,12 @@ def main() -> None:
         "items": lambda: items(options.repeats),
         "memory": memory,
         "step": lambda: step(options.repeats),
+        "words": words,
     }
     made = {name: part() for name, part in parts.items() if name in options.only.split(",")}
-    write(f"fedseqrec-{machine()['platform']}", {"machine": machine(), **made})
+    name = f"fedseqrec-{machine()['platform']}"
+    before = json.loads((RESULTS / f"{name}.json").read_text()) if (RESULTS / f"{name}.json").is_file() else {}
+    write(name, {**before, "machine": machine(), **made})
 
 
 if __name__ == "__main__":

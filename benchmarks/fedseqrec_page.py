@@ -98,12 +98,22 @@ def _items(found: dict[str, Any]) -> list[list[str]]:
     ]
 
 
+def words() -> str:
+    """NDCG@10 round by round, with longer hashed words and shorter."""
+    found = read("fedseqrec-cpu")["words"]
+    ways = {name: way for name, way in found.items() if isinstance(way, dict)}
+    rounds = range(1, 1 + max(len(way["NDCG@10"]) for way in ways.values()))
+    lines = [[name, f"{way['length']:.1f}", *(f"{value:.1f}" for value in way["NDCG@10"])] for name, way in ways.items()]
+    return table(["hashed words", "length", *(f"round {number}" for number in rounds)], lines)
+
+
 PARTS = {
     "tables": tables,
     "figures": figures,
     "paper": partial(reproduced, "reproduce-fedseqrec-paper"),
     "weights": weights,
     "speed": speed,
+    "words": words,
 }
 
 

@@ -26,7 +26,7 @@ from tacit.lab.words import with_word_vectors
 from tacit.lab.worlds import movies
 from tacit.nets.lengths import places, runs
 from tacit.nets.sequence import Words, distinct_vectors
-from tacit.nets.words import tokens_of
+from tacit.nets.words import LENGTH, hashed_vectors, tokens_of
 from tacit.plans import Plan
 from tacit.privacy.mechanism import build_mechanism
 from tacit.privacy.price import price
@@ -524,6 +524,24 @@ def test_a_kept_run_has_its_word_vectors_again(tmp_path):
     run = simulate(choose("fedavg-seqrec", {**TINY, "rounds": 1}), held, quiet=True)
     again = load(save(run, tmp_path / "run"))
     np.testing.assert_array_equal(again.method.vectors, run.method.vectors)
+
+
+@pytest.mark.parametrize("width", [8, 50, 300])
+def test_hashed_words_are_as_long_in_any_width(width):
+    """A wide network is fed what a narrow one is: at the published rate, long vectors make its layers wander."""
+    lengths = np.linalg.norm(hashed_vectors([f"word {n}" for n in range(500)], width), axis=1)
+    assert np.sqrt(np.mean(lengths**2)) == pytest.approx(LENGTH, rel=0.05)
+    assert np.linalg.norm(hashed_vectors(["word 0"], width, 2.0)) == pytest.approx(2 * lengths[0] / LENGTH, rel=1e-5)
+
+
+def test_words_that_a_file_lacks_are_as_long_as_its_own(tmp_path):
+    log, file = movies(20, 200), tmp_path / "vectors.txt"
+    first, *_ = words = tokens_of(log.catalog, 30)[1]
+    file.write_text(f"{first.lower()} {' '.join(['3.0'] * 100)}\n")
+    vectors = np.asarray(with_word_vectors(log, file).catalog.vectors)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 30.0, rtol=0.4)
+    assert np.linalg.norm(vectors[1:], axis=1).mean() == pytest.approx(30.0, rel=0.1)
+    assert len(vectors) == len(words)
 
 
 def test_word_vectors_come_from_a_file(tmp_path):

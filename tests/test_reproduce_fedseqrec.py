@@ -128,7 +128,7 @@ def test_orders_are_computed_and_not_taken_for_granted(tiny):
     )
     reasons = why_not(notes, "leak: 50% of the questions", "it is small")
     assert reasons[0].endswith("shown the month alone. Leak: 50% of the questions.")
-    assert reasons[1] == "It may be why that it is small."
+    assert reasons[1] == "The reason may be that it is small."
     assert why_not(held[:3], "", "it is small") == []
     assert len(why_not(notes, "", "")) == 1  # in the published size, size is no reason
 

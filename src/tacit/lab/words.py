@@ -16,15 +16,14 @@ from tacit.nets.words import Worded, hashed_vectors, tokens_of
 def with_word_vectors(log: Population, path: str | Path, tokens: int = 30) -> Population:
     """The log with a frozen vector for every word its catalog uses; a word the file does not have gets a hashed one.
 
-    Hashed vectors are as loud as the file's, so that neither drowns the other. A note says how many were found.
+    Hashed vectors are as long as the file's, so that neither drowns the other. A note says how many were found.
     """
     about, words = tokens_of(log.catalog, tokens)
     found = read_vectors(path, {word.lower() for word in words})
     width = next(iter(found.values())).size
     known = np.array([word.lower() in found for word in words])
-    vectors = np.array(hashed_vectors(words, width))
-    loud = np.sqrt(np.mean(np.square(list(found.values()))))
-    vectors[~known] *= loud
+    length = np.sqrt(np.mean([np.square(vector).sum() for vector in found.values()]))
+    vectors = np.array(hashed_vectors(words, width, float(length)))
     for place in np.flatnonzero(known):
         vectors[place] = found[words[place].lower()]
     old = {field.name: getattr(log.catalog, field.name) for field in fields(Catalog)}

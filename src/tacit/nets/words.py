@@ -13,6 +13,8 @@ import numpy as np
 
 from tacit.catalog import Catalog, Field
 
+LENGTH = 32**0.5  # of a hashed vector, about: that of published ones. The steps of a layer grow with what it is fed
+
 
 class Worded(Catalog):
     """A catalog with word vectors: public, shipped once, never trained."""
@@ -54,8 +56,8 @@ def _places(field: Field, column: np.ndarray) -> tuple[np.ndarray, list[str]]:
     return column.astype(np.int64), words
 
 
-def hashed_vectors(words: Sequence[str], width: int) -> jax.Array:
-    """A standard normal vector for each word, float32[words, width], from the word and nothing else.
+def hashed_vectors(words: Sequence[str], width: int, length: float = LENGTH) -> jax.Array:
+    """A random vector for each word, float32[words, width], from the word and nothing else; as long in any width.
 
     >>> one, other, again = hashed_vectors(["star", "war", "star"], 4)
     >>> bool((one == again).all()), bool((one == other).any())
@@ -63,7 +65,7 @@ def hashed_vectors(words: Sequence[str], width: int) -> jax.Array:
     """
     marks = [hashlib.blake2b(word.encode(), digest_size=8).digest() for word in words]
     seeds = jnp.asarray(np.frombuffer(b"".join(marks), "<u4").reshape(-1, 2))
-    return _normals(seeds, width)
+    return length / width**0.5 * _normals(seeds, width)
 
 
 def _normals(seeds: jax.Array, width: int) -> jax.Array:

@@ -19,10 +19,10 @@ IMPROV = "Improv. over FedNewsRec, %"
 
 def reproduce(options: Options) -> Iterator[Table | Figure]:
     """The tables and figures that were asked for; most have a part for each log."""
-    return _Paper(options).parts()
+    return Paper(options).parts()
 
 
-class _Paper:
+class Paper:
     """The paper on the logs that are there; what two parts share is run once."""
 
     def __init__(self, options: Options):
@@ -30,14 +30,17 @@ class _Paper:
 
     @cached_property
     def logs(self) -> list[Log]:
+        """MoocData and MovieData, or what stands in for them."""
         return logs(self.options.data, self.options.size)
 
     @cached_property
     def studies(self) -> dict[str, Study]:
+        """What each log's rows answered, by the paper's name of the log."""
         return {log.paper: Study(log) for log in self.logs}
 
     @cached_property
     def figures(self) -> Figures:
+        """Figures 5 to 10."""
         return Figures(self.logs, self.seeds[0])
 
     def parts(self) -> Iterator[Table | Figure]:

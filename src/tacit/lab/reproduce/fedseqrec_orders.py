@@ -58,11 +58,11 @@ def why_not(notes: Sequence[str], leak: str, smaller: str) -> list[str]:
     reasons = []
     if any(name in note for note in failed for name in ("FCF", "FedRec++")):
         reasons.append(
-            "It may be why that FCF and FedRec++ learn from all of a person's months, later ones too, and FedSeqRec is "
+            "The reason may be that FCF and FedRec++ learn from all of a person's months, later ones too, and FedSeqRec is "
             f"shown the month alone. {leak[:1].upper()}{leak[1:]}."
         )
     if failed and smaller:
-        reasons.append(f"It may be why that {smaller}.")
+        reasons.append(f"The reason may be that {smaller}.")
     return reasons
 
 

@@ -35,10 +35,10 @@ INACTIVE = "Hits@20"
 
 def reproduce(options: Options) -> Iterator[Table | Figure]:
     """The tables and figures that were asked for; those on Frappe only where it is."""
-    return _Paper(options).parts()
+    return Paper(options).parts()
 
 
-class _Paper:
+class Paper:
     """The paper on the logs that are there; what two parts share is run once."""
 
     def __init__(self, options: Options):
@@ -47,14 +47,17 @@ class _Paper:
 
     @cached_property
     def movies(self) -> Log:
+        """MovieLens-1M, or a synthetic log like it."""
         return movie_log(self.options.data, self.options.size)
 
     @cached_property
     def apps(self) -> Log | None:
+        """Frappe, where it is."""
         return app_log(self.options.size)
 
     @cached_property
     def on_movies(self) -> Study:
+        """Every row of Table 2."""
         return study(self.movies, self.seeds, ROWS)
 
     def parts(self) -> Iterator[Table | Figure]:
@@ -115,23 +118,28 @@ class _Paper:
 
     def settings(self) -> Iterable[Figure]:
         """Figure 3: rounds, epochs at home, and people a round."""
-        log, size, title = self.movies, self.movies.size, "Figure 3: Hits@20 of PrivRec by"
-        longest = plan_of("PrivRec", size, {"rounds": max(size.rounds)})
-        epochs = {e: plan_of("PrivRec", size, {"hyper.epochs": e}) for e in size.epochs}
-        people = {m: plan_of("PrivRec", size, {"cohort.count": m}) for m in size.cohorts}
-        curves = {
-            "rounds": (by_round(log, longest, self.seed, size.rounds), [longest]),
-            "epochs at home": (self._answers(epochs), epochs.values()),
-            "people a round": (self._answers(people), people.values()),
-        }
-        for x, (curve, plans) in curves.items():
-            figure = Figure("figure3", f"{title} {x}, one seed", log.label, x, "Hits@20")
-            figure.draw("PrivRec", curve.items(), _digests(plans))
-            figure.notes.append(plateau("R2", x, curve))
-            yield figure
+        size = self.movies.size
+        yield self.rounds()
+        yield self.setting("epochs at home", {e: {"hyper.epochs": e} for e in size.epochs})
+        yield self.setting("people a round", {m: {"cohort.count": m} for m in size.cohorts})
 
-    def _answers(self, plans: dict[int, Plan]) -> dict[int, float]:
-        return {at: answer(self.movies, plan, self.seed) for at, plan in plans.items()}
+    def rounds(self) -> Figure:
+        """Hits@20 on the way through the longest run."""
+        plan = plan_of("PrivRec", self.movies.size, {"rounds": max(self.movies.size.rounds)})
+        return self._swept("rounds", by_round(self.movies, plan, self.seed, self.movies.size.rounds), [plan])
+
+    def setting(self, x: str, settings: dict[int, dict[str, int]]) -> Figure:
+        """Hits@20 by one setting."""
+        plans = {at: plan_of("PrivRec", self.movies.size, one) for at, one in settings.items()}
+        curve = {at: answer(self.movies, plan, self.seed) for at, plan in plans.items()}
+        return self._swept(x, curve, plans.values())
+
+    def _swept(self, x: str, curve: dict[int, float], plans: Iterable[Plan]) -> Figure:
+        title = f"Figure 3: Hits@20 of PrivRec by {x}, one seed"
+        figure = Figure("figure3", title, self.movies.label, x, "Hits@20")
+        figure.draw("PrivRec", curve.items(), _digests(plans))
+        figure.notes.append(plateau("R2", x, curve))
+        return figure
 
     def with_noise(self, number: int, log: Log, printed: dict) -> Figure:
         """Figures 4 and 5: Hits@k with noise and without, in one stage and in two."""

@@ -1,0 +1,165 @@
+"""The published sizes: each row, or line of a figure, in a process of its own, several side by side; what is made is kept.
+
+python benchmarks/paper_size.py fedseqrec FOLDER [--jobs 6] [--only MovieData]
+python benchmarks/paper_size.py privrec FOLDER [--jobs 6]
+
+Answers lie in FOLDER, one file each; a second call makes those that are missing. Tables and figures whose answers are all
+there are put into results/reproduce-PAPER-paper.json in place of what they had; other parts stay as they were. On one GPU,
+processes take turns unless CUDA's multi-process service runs (`nvidia-cuda-mps-control -d`).
+
+fedseqrec   Tables 3 and 4
+privrec     Figure 3 by rounds, and Figure 4
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from harness import RESULTS
+
+from tacit.lab.reproduce import Figure, Options, Table, fedseqrec, privrec
+from tacit.lab.reproduce.fedseqrec_study import CENTRAL, ROWS
+from tacit.lab.reproduce.privrec_printed import TABLE2
+from tacit.lab.reproduce.privrec_stages import NOISY, noisy_plan
+from tacit.lab.reproduce.privrec_study import by_round, plan_of
+from tacit.record import plain, write_json
+
+Answers = dict[str, np.ndarray]
+SEED = 0
+
+
+class Sequences:
+    """FedSeqRec: a job for each row of each log."""
+
+    def __init__(self, only: str):
+        self.paper = fedseqrec.Paper(Options(size="paper", seeds=(SEED,)))
+        self.logs = [log for log in self.paper.logs if only in log.paper]
+
+    def jobs(self) -> dict[str, Callable[[], Answers]]:
+        """By name."""
+        rows = dict.fromkeys((*ROWS, *CENTRAL))
+        return {f"{log.paper} {row}": partial(self._row, log.paper, row) for log in self.logs for row in rows}
+
+    def _row(self, log: str, row: str) -> Answers:
+        self.paper.studies[log].add(row, (SEED,))
+        return self.paper.studies[log].values[row]
+
+    def parts(self, kept: Mapping[str, Answers]) -> Iterator[Table | Figure]:
+        """Those whose rows are all there."""
+        for log in self.logs:
+            study = self.paper.studies[log.paper]
+            for row in (*ROWS, *CENTRAL):
+                if f"{log.paper} {row}" in kept:
+                    study.values[row] = kept[f"{log.paper} {row}"]
+                    study.digests[row] = fedseqrec.plan_of(row, log).digest
+            if set(ROWS) <= set(study.values):
+                yield self.paper.ranking(log)
+                if set(CENTRAL) <= set(study.values):
+                    yield self.paper.pooled(log)
+
+
+class People:
+    """PrivRec: a job for the run that is looked at on its way, and for each line with noise."""
+
+    def __init__(self, only: str):
+        self.paper, self.only = privrec.Paper(Options(size="paper", seeds=(SEED,))), only
+        size = self.paper.movies.size
+        self.wanted, self.longest = size.rounds, plan_of("PrivRec", size, {"rounds": max(size.rounds)})
+
+    def jobs(self) -> dict[str, Callable[[], Answers]]:
+        """By name."""
+        lines = {row: partial(self._line, row) for row in NOISY}
+        return {name: job for name, job in {"rounds": self._rounds, **lines}.items() if self.only in name}
+
+    def _rounds(self) -> Answers:
+        found = by_round(self.paper.movies, self.longest, SEED, self.wanted)
+        return {str(at): np.array(value) for at, value in found.items()}
+
+    def _line(self, row: str) -> Answers:
+        return self.paper.movies.values(self._plan(row), SEED)
+
+    def _plan(self, row: str) -> Any:
+        return noisy_plan(row, self.paper.movies, len(self.paper.movies.split(SEED).train))
+
+    def parts(self, kept: Mapping[str, Answers]) -> Iterator[Table | Figure]:
+        """Those whose lines are all there."""
+        known = self.paper.movies.known
+        if "rounds" in kept:
+            curve = {int(at): float(value) for at, value in kept["rounds"].items()}
+            known[self.longest.digest, SEED, self.wanted] = curve
+            yield self.paper.rounds()
+        if set(NOISY) <= set(kept):
+            known.update({(self._plan(row).digest, SEED): kept[row] for row in NOISY})
+            yield self.paper.with_noise(4, self.paper.movies, TABLE2)
+
+
+PAPERS = {"fedseqrec": Sequences, "privrec": People}
+
+
+def side_by_side(names: list[str], folder: Path, options: argparse.Namespace) -> None:
+    """Each in a process of its own, so many at a time."""
+    waiting, running = list(names), {}
+    alone = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    while waiting or running:
+        while waiting and len(running) < options.jobs:
+            name = waiting.pop(0)
+            again = [sys.executable, __file__, options.paper, str(folder), "--one", name]
+            running[name] = subprocess.Popen(again, env=alone), time.perf_counter()
+        for name, (process, began) in list(running.items()):
+            if process.poll() is not None:
+                del running[name]
+                print(f"{name}: exit {process.returncode}, {time.perf_counter() - began:.0f} s", flush=True)
+        time.sleep(0.5)
+
+
+def keep(path: Path, answers: Answers) -> None:
+    """Whole or not at all."""
+    unfinished = path.with_suffix(".part.npz")
+    np.savez(unfinished, **answers)
+    unfinished.replace(path)
+
+
+def put(name: str, parts: list[Table | Figure]) -> None:
+    """Into the kept file, each in the place of the part of its title."""
+    path = RESULTS / f"reproduce-{name}-paper.json"
+    kept = json.loads(path.read_text()) if path.is_file() else {"paper": name, "size": "paper", "seeds": 1, "parts": []}
+    made = [plain(part.to_dict()) for part in parts]
+    for part in made:
+        before = [(one["name"], one["title"]) for one in kept["parts"]]
+        if (part["name"], part["title"]) in before:
+            kept["parts"][before.index((part["name"], part["title"]))] = part
+        else:  # after what has its name, or at the end
+            last = max((at for at, (name, _) in enumerate(before) if name == part["name"]), default=len(before))
+            kept["parts"].insert(last + 1, part)
+    write_json(path, kept)
+    print(f"{', '.join(part['title'] for part in made) or 'nothing whole yet'}: benchmarks/results/{path.name}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paper", choices=PAPERS)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--jobs", type=int, default=6)
+    parser.add_argument("--only", default="", help="a part of the names of jobs; for fedseqrec, of the log's")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    work = PAPERS[options.paper]("" if options.one else options.only)
+    where = {name: options.folder / f"{options.paper} {name}.npz" for name in work.jobs()}
+    if options.one:
+        return keep(where[options.one], work.jobs()[options.one]())
+    side_by_side([name for name, path in where.items() if not path.is_file()], options.folder, options)
+    kept = {name: dict(np.load(path)) for name, path in where.items() if path.is_file()}
+    put(options.paper, list(work.parts(kept)))
+
+
+if __name__ == "__main__":
+    main()
