@@ -103,7 +103,9 @@ def words() -> str:
     found = read("fedseqrec-cpu")["words"]
     ways = {name: way for name, way in found.items() if isinstance(way, dict)}
     rounds = range(1, 1 + max(len(way["NDCG@10"]) for way in ways.values()))
-    lines = [[name, f"{way['length']:.1f}", *(f"{value:.1f}" for value in way["NDCG@10"])] for name, way in ways.items()]
+    lines = [
+        [name, f"{way['length']:.1f}", *(f"{value:.1f}" for value in way["NDCG@10"])] for name, way in ways.items()
+    ]
     return table(["hashed words", "length", *(f"round {number}" for number in rounds)], lines)
 
 
