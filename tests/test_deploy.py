@@ -54,7 +54,13 @@ def town(tmp_path) -> Town:
 
 
 @pytest.mark.parametrize(
-    "name", ["fcf", "seqmf", "dplcf", "fpl", "dp-privrec", pytest.param("fedseqrec", marks=pytest.mark.slow)]
+    "name",
+    [
+        "fcf",
+        "seqmf",
+        "dplcf",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("fpl", "dp-privrec", "fedseqrec")),
+    ],
 )
 def test_a_deployment_ends_where_the_simulator_does(name, tmp_path):
     plan, world, people = plans()[name]

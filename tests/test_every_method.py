@@ -79,15 +79,11 @@ def _toy(tmp_path_factory):
 
 
 METHODS = [*method_names(), "toy"]
-LARGE = (
-    "bert4rec",
-    "fedgnn",
-    "fedseqrec",
-    "masks",
-    "privrec",
-)  # networks that take long to compile: in the second step
+# Networks that take long to compile, and baselines that the lab fits from pooled data: in the second step.
+LARGE = ("bert4rec", "fedgnn", "fedseqrec", "masks", "privrec")
+POOLED = ("bpr_mf", "fedrec_plus", "gmf", "gru4rec", "ncf", "sr_gnn", "vae")
 every = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name for name in METHODS]
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in (*LARGE, *POOLED) else name for name in METHODS]
 )
 
 

@@ -585,5 +585,6 @@ def test_an_item_made_once_is_as_one_made_each_time(encoder):
     made = lambda theta: distinct_vectors(theta, method.sizes, words, items)  # noqa: E731
     once = lambda theta: (weights * made(theta)).sum()  # noqa: E731
     each = lambda theta: (weights * method._items(theta, items, table=False)).sum()  # noqa: E731
-    np.testing.assert_allclose(made(theta), method._items(theta, items, table=False), atol=1e-5)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), jax.grad(once)(theta), jax.grad(each)(theta))
+    np.testing.assert_allclose(jax.jit(made)(theta), method._items(theta, items, table=False), atol=1e-5)
+    slopes = (jax.jit(jax.grad(way))(theta) for way in (once, each))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), *slopes)
