@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -215,9 +215,7 @@ def words(rounds: int = 5) -> dict[str, Any]:
 def _said(log: Population, width: int, length: float) -> Population:
     """A log whose words have hashed vectors of a length."""
     tokens, said = tokens_of(log.catalog, 30)
-    old = {field.name: getattr(log.catalog, field.name) for field in fields(Catalog)}
-    vectors = hashed_vectors(said, width, length)
-    return replace(log, catalog=Worded(**old, tokens=jnp.asarray(tokens), vectors=vectors))
+    return replace(log, catalog=Worded.of(log.catalog, tokens, hashed_vectors(said, width, length)))
 
 
 def main() -> None:

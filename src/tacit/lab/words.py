@@ -1,13 +1,11 @@
 """Word vectors from a file: one word and its numbers a line, as GloVe and word2vec's text form write them."""
 
 import gzip
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
-import jax.numpy as jnp
 import numpy as np
 
-from tacit.catalog import Catalog
 from tacit.errors import DataError
 from tacit.lab.data import Population
 from tacit.nets.words import Worded, hashed_vectors, tokens_of
@@ -26,8 +24,7 @@ def with_word_vectors(log: Population, path: str | Path, tokens: int = 30) -> Po
     vectors = np.array(hashed_vectors(words, width, float(length)))
     for place in np.flatnonzero(known):
         vectors[place] = found[words[place].lower()]
-    old = {field.name: getattr(log.catalog, field.name) for field in fields(Catalog)}
-    catalog = Worded(**old, tokens=jnp.asarray(about), vectors=jnp.asarray(vectors))
+    catalog = Worded.of(log.catalog, about, vectors)
     return replace(log, catalog=catalog, notes=(*log.notes, f"{known.sum()} of {known.size} words have a vector"))
 
 

@@ -6,10 +6,12 @@ equal, and no two words are alike.
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import fields
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from tacit.catalog import Catalog, Field
 
@@ -21,6 +23,12 @@ class Worded(Catalog):
 
     tokens: jax.Array = None  # pyright: ignore[reportAssignmentType]  # int32[n_items, T], -1 is padding
     vectors: jax.Array = None  # pyright: ignore[reportAssignmentType]  # float32[words, width]
+
+    @classmethod
+    def of(cls, catalog: Catalog, tokens: np.ndarray, vectors: ArrayLike) -> "Worded":
+        """A catalog as it is, with words."""
+        same = {field.name: getattr(catalog, field.name) for field in fields(Catalog)}
+        return cls(**same, tokens=jnp.asarray(tokens), vectors=jnp.asarray(vectors))
 
 
 def tokens_of(catalog: Catalog, most: int) -> tuple[np.ndarray, list[str]]:
