@@ -10,7 +10,7 @@ step     samples a second of the published size, by batch, and the share of the 
 words    NDCG@10 round by round of FedNewsRec in the published widths at the published rate, on `small`'s MovieData with
          short windows: hashed words as long as standard normal ones of that width, and as they are
 
-What the file of results holds of other parts stays.
+What the file of results holds of other parts stays, if it was made on a machine of the same kind.
 """
 
 import argparse
@@ -236,7 +236,7 @@ def main() -> None:
     made = {name: part() for name, part in parts.items() if name in options.only.split(",")}
     name = f"fedseqrec-{machine()['platform']}"
     before = json.loads((RESULTS / f"{name}.json").read_text()) if (RESULTS / f"{name}.json").is_file() else {}
-    write(name, {**before, "machine": machine(), **made})
+    write(name, {**(before if before.get("machine") == machine() else {}), "machine": machine(), **made})
 
 
 if __name__ == "__main__":

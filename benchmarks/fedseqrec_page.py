@@ -71,7 +71,7 @@ def speed() -> str:
             lines.append(
                 [on, "an epoch: central loop, at home", ", ".join(took), f"{epoch['local over central']:.2f} ×"]
             )
-        lines += [[on, *one] for one in _items(found.get("items", {}))]
+        lines += [[on, *one] for one in _items(found.get("items", {}), platform)]
         for row in found.get("memory", ()):
             lines.append(
                 [on, f"{row['people']:,.0f} people, 20 steps", f"{row['seconds']:.1f} s", f"{row['GiB']:.2f} GiB"]
@@ -84,15 +84,16 @@ def speed() -> str:
     return table(["machine", "what", "took", "and"], lines)
 
 
-def _items(found: dict[str, Any]) -> list[list[str]]:
-    """A step with items made each time and once: milliseconds, and how many times less of the processors."""
+def _items(found: dict[str, Any], platform: str) -> list[list[str]]:
+    """A step with items made each time and once: milliseconds, and how many times less of the processors that made it."""
     races = {name: race for name, race in found.items() if name != "log"}
     where = found.get("log", "").partition(",")[0]
     return [
         [
             f"a step of the published size, {where}, {name}: items each time, once",
-            ", ".join(f"{race[way]['ms']:,.0f} ms" for way in ("each time", "once")),
-            f"{race['once']['times_faster']:.1f} times faster, {race['once']['times_less_cpu']:.1f} times less CPU",
+            ", ".join(f"{race[way]['ms']:,.{0 if platform == 'cpu' else 1}f} ms" for way in ("each time", "once")),
+            f"{race['once']['times_faster']:.1f} times faster"
+            + (f", {race['once']['times_less_cpu']:.1f} times less CPU" if platform == "cpu" else ""),
         ]
         for name, race in races.items()
     ]

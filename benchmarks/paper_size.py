@@ -3,7 +3,7 @@
 python benchmarks/paper_size.py fedseqrec FOLDER [--jobs 6] [--only MovieData]
 python benchmarks/paper_size.py privrec FOLDER [--jobs 6]
 
-Answers lie in FOLDER, one file each; a second call makes those that are missing. Tables and figures whose answers are all
+Answers lie in FOLDER, one file for each plan and log; a second call makes those that are missing. Tables and figures whose answers are all
 there are put into results/reproduce-PAPER-paper.json in place of what they had; other parts stay as they were. On one GPU,
 processes take turns unless CUDA's multi-process service runs (`nvidia-cuda-mps-control -d`).
 
@@ -20,20 +20,30 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from harness import RESULTS
 
+from tacit.lab.data import Population
 from tacit.lab.reproduce import Figure, Options, Table, fedseqrec, privrec
 from tacit.lab.reproduce.fedseqrec_study import CENTRAL, ROWS
 from tacit.lab.reproduce.privrec_printed import TABLE2
 from tacit.lab.reproduce.privrec_stages import NOISY, noisy_plan
 from tacit.lab.reproduce.privrec_study import by_round, plan_of
+from tacit.plans import Plan
 from tacit.record import plain, write_json
 
 Answers = dict[str, np.ndarray]
 SEED = 0
+
+
+class Job(NamedTuple):
+    """A plan on a log: what it answers."""
+
+    plan: Plan
+    people: Population
+    make: Callable[[], Answers]
 
 
 class Sequences:
@@ -43,14 +53,19 @@ class Sequences:
         self.paper = fedseqrec.Paper(Options(size="paper", seeds=(SEED,)))
         self.logs = [log for log in self.paper.logs if only in log.paper]
 
-    def jobs(self) -> dict[str, Callable[[], Answers]]:
+    def jobs(self) -> dict[str, Job]:
         """By name."""
         rows = dict.fromkeys((*ROWS, *CENTRAL))
-        return {f"{log.paper} {row}": partial(self._row, log.paper, row) for log in self.logs for row in rows}
+        return {f"{log.paper} {row}": self._job(log, row) for log in self.logs for row in rows}
 
-    def _row(self, log: str, row: str) -> Answers:
-        self.paper.studies[log].add(row, (SEED,))
-        return self.paper.studies[log].values[row]
+    def _job(self, log: Any, row: str) -> Job:
+        study = self.paper.studies[log.paper]
+
+        def make() -> Answers:
+            study.add(row, (SEED,))
+            return study.values[row]
+
+        return Job(fedseqrec.plan_of(row, log), log.people, make)
 
     def parts(self, kept: Mapping[str, Answers]) -> Iterator[Table | Figure]:
         """Those whose rows are all there."""
@@ -74,10 +89,12 @@ class People:
         size = self.paper.movies.size
         self.wanted, self.longest = size.rounds, plan_of("PrivRec", size, {"rounds": max(size.rounds)})
 
-    def jobs(self) -> dict[str, Callable[[], Answers]]:
+    def jobs(self) -> dict[str, Job]:
         """By name."""
-        lines = {row: partial(self._line, row) for row in NOISY}
-        return {name: job for name, job in {"rounds": self._rounds, **lines}.items() if self.only in name}
+        people = self.paper.movies.people
+        lines = {row: Job(self._plan(row), people, partial(self._line, row)) for row in NOISY}
+        jobs = {"rounds": Job(self.longest, people, self._rounds), **lines}
+        return {name: job for name, job in jobs.items() if self.only in name}
 
     def _rounds(self) -> Answers:
         found = by_round(self.paper.movies, self.longest, SEED, self.wanted)
@@ -86,7 +103,7 @@ class People:
     def _line(self, row: str) -> Answers:
         return self.paper.movies.values(self._plan(row), SEED)
 
-    def _plan(self, row: str) -> Any:
+    def _plan(self, row: str) -> Plan:
         return noisy_plan(row, self.paper.movies, len(self.paper.movies.split(SEED).train))
 
     def parts(self, kept: Mapping[str, Answers]) -> Iterator[Table | Figure]:
@@ -153,12 +170,16 @@ def main() -> None:
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     work = PAPERS[options.paper]("" if options.one else options.only)
-    where = {name: options.folder / f"{options.paper} {name}.npz" for name in work.jobs()}
+    jobs = work.jobs()
+    if not jobs:
+        parser.error(f"--only must be a part of the name of a job, got {options.only!r}; leave it out for all.")
+    where = {name: options.folder / f"{job.plan.digest}-{job.people.digest}.npz" for name, job in jobs.items()}
     if options.one:
-        return keep(where[options.one], work.jobs()[options.one]())
+        return keep(where[options.one], jobs[options.one].make())
     side_by_side([name for name, path in where.items() if not path.is_file()], options.folder, options)
     kept = {name: dict(np.load(path)) for name, path in where.items() if path.is_file()}
     put(options.paper, list(work.parts(kept)))
+    sys.exit(len(kept) < len(jobs))
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def blocks(theta, begin, end, size, key=None):
     return jnp.where(inside[:, None], made, 0.0)
 
 
-@settings(max_examples=12, deadline=None)  # each size is a program of its own
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 23), st.integers(0, 23), st.integers(1, 30))
 def test_blocks_are_as_all_at_once(one, other, size):
     begin, end = sorted((one, other))
