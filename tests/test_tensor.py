@@ -10,7 +10,7 @@ import pytest
 
 from tacit.catalog import Catalog, Field
 from tacit.nets.attention import pooled, self_attention, votes
-from tacit.nets.gru import cell, last_state, new_gru
+from tacit.nets.gru import cell, last_state, new_gru, states
 from tacit.nets.lengths import closeness, divergence, histogram, places, runs
 from tacit.nets.people import summed, unit
 from tacit.nets.sequence import Sizes, item_vectors, new_encoder, sampled_loss, tastes
@@ -137,6 +137,39 @@ def test_the_recurrent_unit_passes_over_padding():
     alone = last_state(layers, x[jnp.array([1, 3, 4])], jnp.ones(3, bool))
     np.testing.assert_allclose(last_state(layers, x, there), alone, rtol=1e-6)
     assert not last_state(layers, x, jnp.zeros(5, bool)).any()
+
+
+def one_by_one(layers, x, there, form):
+    """The states of sequences [n, L, inputs], cell after cell."""
+    h, found = jnp.zeros((x.shape[0], layers[1].shape[0] - 1)), []
+    for at in range(x.shape[1]):
+        gates = x[:, at] @ layers[0][:-1] + layers[0][-1]
+        h = jnp.where(there[:, at, None], cell(gates, layers[1], h, form), h)
+        found.append(h)
+    return jnp.stack(found, axis=1)
+
+
+@pytest.mark.parametrize("unroll", [1, 4])
+@pytest.mark.parametrize("form", ["reset_after", "reset_before"])
+def test_the_recurrent_units_slope_is_that_of_its_cells(form, unroll, monkeypatch):
+    monkeypatch.setattr("tacit.nets.gru._UNROLL", {jax.default_backend(): unroll})
+    layers = jax.tree.map(lambda x: x + 0.1, new_gru(jax.random.key(0), 3, 4))  # offsets too
+    x, weight = jax.random.normal(jax.random.key(1), (3, 6, 3)), jax.random.normal(jax.random.key(2), (3, 6, 4))
+    there = jnp.array([[1, 1, 1, 1, 1, 1], [0, 1, 0, 1, 1, 0], [0, 0, 0, 0, 0, 0]], bool)
+
+    def lost(walk, layers, x):
+        return (weight * walk(layers, x, there, form) ** 2).sum()
+
+    def alone(layers, x, there, form):
+        return jax.vmap(lambda x, there: states(layers, x, there, form))(x, there)
+
+    def slopes(walk):
+        return jax.value_and_grad(lost, (1, 2))(walk, layers, x)
+
+    jax.tree.map(
+        lambda a, b, right: np.testing.assert_allclose([a, b], [right, right], atol=1e-5),
+        *map(slopes, (states, alone, one_by_one)),
+    )
 
 
 # ---- attention ----

@@ -72,7 +72,7 @@ def contrast(theta: dict, shape: Shape, x: jax.Array, real: jax.Array) -> tuple[
 
 
 def read(theta: dict, x: jax.Array, real: jax.Array) -> jax.Array:
-    """Σ of a sequence of vectors [L, d]."""
+    """Σ of sequences of vectors [..., L, d]."""
     return last_state((theta["reader_input"], theta["reader_state"]), x, real)
 
 
@@ -105,10 +105,10 @@ def _flat(view: View) -> jax.Array:
 
 def _contrast(theta: dict, x: View, real: View) -> tuple[jax.Array, jax.Array, jax.Array]:
     """L_IM, L_SM, and whether each is asked."""
-    each = jax.vmap(partial(read, theta))  # sequences of one length are read side by side: half as many steps
-    masked, cut = each(jnp.stack([x.masked, x.cut]), jnp.stack([real.masked, real.cut]))
+    # sequences of one length are read side by side: half as many steps
+    masked, cut = read(theta, jnp.stack([x.masked, x.cut]), jnp.stack([real.masked, real.cut]))
     item = info_nce(masked, known(theta, x.items), real.items)
-    segment = info_nce(cut, each(x.segments, real.segments), real.segments.any(axis=1))
+    segment = info_nce(cut, read(theta, x.segments, real.segments), real.segments.any(axis=1))
     return item, segment, jnp.stack([real.items[0], real.segments[0].any()]).astype(jnp.float32)
 
 

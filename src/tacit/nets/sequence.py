@@ -124,7 +124,7 @@ def tastes(
     """
     last = min(sizes.short, items.shape[1])
     layers = (theta["short_input"], theta["short_state"])
-    short = jax.vmap(lambda x, exists: last_state(layers, x[-last:], exists[-last:], sizes.gru))(items, real)
+    short = last_state(layers, items[:, -last:], real[:, -last:], sizes.gru)
     long, seen = _long(theta, sizes, items, real, known)
     if long is None:
         return short, seen

@@ -60,7 +60,7 @@ class SessionRecurrent(NextItem):
         following = jnp.concatenate([some.before[:, 1:], some.target[:, None]], axis=1).ravel()
         x = dropped(drop, params["items"][jnp.maximum(some.before, 0)], self.drop)
         layers = (params["input"], params["state"])
-        h = jax.vmap(lambda x, real: states(layers, x, real, self.gru))(x, some.before >= 0)
+        h = states(layers, x, some.before >= 0, self.gru)
         lost = self._lost(params, draw, h.reshape(-1, self.dim), jnp.maximum(following, 0))
         return lost, (some.before.ravel() >= 0) & (following >= 0)
 
