@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tacit.catalog import Catalog
+from tacit.device.round import adapt
 from tacit.errors import DataError, PlanError
 from tacit.lab.candidates import Everything
 from tacit.lab.data import Population
@@ -162,9 +164,29 @@ def test_evaluation_does_not_depend_on_chunks(monkeypatch):
     split = leave_last_out(tastes(70, 40, events=10))
     run = simulate(load_plan("fcf").with_setting("rounds", 3), split.train, quiet=True)
     whole = ranks(run, split)
-    monkeypatch.setattr("tacit.lab.evaluate.CHUNK_SCORES", 40 * 8)
+    monkeypatch.setattr("tacit.lab.evaluate.CHUNK_SCORES", dict.fromkeys(("cpu", "gpu"), 40 * 8))
     np.testing.assert_array_equal(whole, ranks(run, split))
     assert jnp.isfinite(run.params["items"]).all()
+
+
+@pytest.mark.parametrize("most", [0, 5_000, 100_000])
+def test_people_adapt_in_parties_of_any_size_and_each_once(monkeypatch, most):
+    split = held_out_people(tastes(90, 40, events=30), 0.4)
+    run = simulate(load_plan("privrec").with_setting("rounds", 1), split.train, quiet=True)
+    whole, adapted = ranks(run, split), []
+
+    def counted(method, stage, params, home, own):
+        jax.debug.callback(lambda secret: adapted.append(tuple(np.ravel(secret))), home.secret)
+        return adapt(method, stage, params, home, own)
+
+    monkeypatch.setattr("tacit.lab.evaluate.adapt", counted)
+    monkeypatch.setattr("tacit.lab.evaluate.CHUNK_HELD", dict.fromkeys(("cpu", "gpu"), most))
+    monkeypatch.setattr("tacit.lab.evaluate.chunk_events", lambda: 7 * 64)
+    jax.clear_caches()
+    close(ranks(run, split), whole)
+    people = np.unique(split.test.device).size
+    assert np.unique(split.test.device, return_counts=True)[1].max() > 1
+    assert len(set(adapted)) == people <= len(adapted) < 1.3 * people
 
 
 def test_answering_a_devices_cases_together_changes_nothing(monkeypatch):

@@ -1,10 +1,10 @@
-"""Evaluation: every question is scored by the device's own `score`, in chunks: adapt, score, discard.
+"""Evaluation: every question is scored by the device's own `score`, in chunks: adapt once, score, discard.
 
 A person who took no part in training gets a new home, adapts, answers, and is forgotten.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,15 +17,16 @@ from tacit.device.round import KEYS, Home, adapt
 from tacit.lab.buckets import GRID, Bucket, furnish, move_in, power
 from tacit.lab.candidates import Candidates, Everything
 from tacit.lab.data import Population
-from tacit.lab.engine import chunk_events
+from tacit.lab.engine import chunk_events, kind
 from tacit.lab.run import Run
 from tacit.lab.split import Split, latest
 from tacit.metrics import rank, summary
 
-CHUNK_SCORES = 1 << 21  # scores held at a time
-CHUNK_HELD = 1 << 24  # numbers of homes and histories held at a time
+CHUNK_SCORES = {"cpu": 1 << 21, "gpu": 1 << 26}  # scores held at a time
+CHUNK_HELD = {"cpu": 1 << 24, "gpu": 1 << 28}  # numbers of homes and histories held at a time
 _AHEAD = 3  # chunks laid out before the first of them is read
 _TOGETHER = 64  # cases of one device answered together
+_FEW = 64  # devices
 _NEWCOMERS = 3  # what a key is for, beside those of a run
 
 
@@ -39,11 +40,12 @@ def ranks(
     candidates = candidates or Everything()
     key = jax.random.key(seed, impl=KEYS)
     found, pending = np.zeros(len(split.test), np.int64), []
-    for bucket, some in _groups(run, split, split.test.device, grid):
+    for bucket, some in _groups(_homes(run, split, grid), split.test.device):
         blocks = _by_device(some, split.test.device[some])
-        for part in chunks_of(blocks, bucket, candidates.width(run.population.catalog.n_items)):
-            pending.append((part, _ranks_of(run, bucket, split, candidates, key, part)))
-            _collect(found, pending, keep=_AHEAD)
+        for adapted, inside in at_home(run, bucket, split.test.device[blocks[:, 0]]):
+            for part in chunks_of(blocks[inside], adapted, candidates.width(run.population.catalog.n_items)):
+                pending.append((part, _ranks_of(run, adapted, split, candidates, key, part)))
+                _collect(found, pending, keep=_AHEAD)
     _collect(found, pending, keep=0)
     return found
 
@@ -69,15 +71,12 @@ def top_lists(
     items = np.random.default_rng(seed).permutation(run.population.catalog.n_items).astype(np.int32)
     barred = np.zeros(items.size, bool) if among is None else ~np.isin(items, among)
     shown, without = split.test.recent.shape[1], None if again else split.asked
-    for bucket, some in _groups(run, split, devices):
-        for part in chunks_of(some[:, None], bucket, items.size):
-            part = part[:, 0]
-            who = devices[part]
-            place, recent = np.searchsorted(bucket.ids, who), latest(split.asked, who, shown)[:, None]
-            mask = seen_mask(without, who, np.argsort(items)) | barred
-            asked = Asked(run.params, bucket.home, bucket.own, place, who[:, None], recent)
-            made = np.asarray(lists_of(run.method, run.stage, n, key, asked, items, mask)[0])
-            lists[part, : made.shape[1]] = made
+    for adapted, part in people_of(run, _homes(run, split), devices, items.size):
+        who = devices[part]
+        mask = seen_mask(without, who, np.argsort(items)) | barred
+        asked = asked_of(run, adapted, who[:, None], who, latest(split.asked, who, shown)[:, None])
+        made = np.asarray(lists_of(run.method, n, key, asked, items, mask)[0])
+        lists[part, : made.shape[1]] = made
     return devices, lists
 
 
@@ -93,15 +92,19 @@ def newcomers(run: Run, people: Population, seed: int = 0, grid: Sequence[int] =
     return [move_in(run.method, run.stage, people, bucket) for bucket in buckets]
 
 
-def _groups(run: Run, split: Split, devices: np.ndarray, grid: Sequence[int] = GRID) -> list[tuple[Bucket, np.ndarray]]:
+def _homes(run: Run, split: Split, grid: Sequence[int] = GRID) -> list[Bucket]:
+    """Where the people asked live."""
+    return run.buckets if split.people is None else newcomers(run, split.people, grid=grid)
+
+
+def _groups(buckets: list[Bucket], devices: np.ndarray) -> list[tuple[Bucket, np.ndarray]]:
     """The buckets of the devices asked, and which of `devices` live in each."""
-    buckets = run.buckets if split.people is None else newcomers(run, split.people, grid=grid)
     groups = [(bucket, np.flatnonzero(np.isin(devices, bucket.ids))) for bucket in buckets]
     return [(bucket, some) for bucket, some in groups if some.size]
 
 
 def _by_device(cases: np.ndarray, device: np.ndarray) -> np.ndarray:
-    """Cases in rows of one device each, int64[rows, together]: a device adapts once for all cases of its row.
+    """Cases in rows of one device each, int64[rows, together].
 
     A short row repeats its last case: it is answered twice, the same.
     """
@@ -119,10 +122,61 @@ def _by_device(cases: np.ndarray, device: np.ndarray) -> np.ndarray:
     return blocks
 
 
+def people_of(run: Run, buckets: list[Bucket], devices: np.ndarray, width: int) -> Iterator[tuple[Bucket, np.ndarray]]:
+    """Chunks of people who are each asked once: the bucket they live in, adapted, and which of `devices` they are."""
+    for bucket, some in _groups(buckets, devices):
+        for adapted, inside in at_home(run, bucket, devices[some]):
+            for part in chunks_of(some[inside, None], adapted, width):
+                yield adapted, part[:, 0]
+
+
+def at_home(run: Run, bucket: Bucket, devices: np.ndarray) -> Iterator[tuple[Bucket, np.ndarray]]:
+    """The devices of some rows, each adapted once: buckets of as many as may be held, and which rows are theirs."""
+    who = np.unique(devices)
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (bucket.home, bucket.own))
+    made = jax.eval_shape(partial(adapt, run.method, run.stage), run.params, *one)
+    longest = max([1, *(leaf.size for leaf in jax.tree.leaves(one[1]))])
+    held = sum(leaf.size for leaf in jax.tree.leaves((made, one[1])))
+    for part in _parties(np.searchsorted(bucket.ids, who), chunk_events() // longest, CHUNK_HELD[kind()] // held):
+        home, own = _adapted(run.method, run.stage, run.params, bucket.home, bucket.own, part)
+        ids = bucket.ids[np.unique(part)]
+        yield Bucket(ids, bucket.length, own, home), np.flatnonzero(np.isin(devices, ids))
+
+
+def _parties(place: np.ndarray, together: int, most: int) -> np.ndarray:
+    """Places in parties of batches, int64[parties, batches, people], all even, the last place repeated at the end.
+
+    At most so many are `together` in a batch, and about `most` in a party. Few people come in powers of two, so that few
+    programs are compiled.
+    """
+    count = power(place.size) if place.size < _FEW else place.size
+    together = _even(count, together)
+    batches = -(-count // together)
+    several = _even(batches, most // together)
+    parties = -(-place.size // (several * together))
+    return np.pad(place, (0, parties * several * together - place.size), "edge").reshape(parties, several, together)
+
+
+def _even(count: int, most: int) -> int:
+    """The size of the fewest even parts that are not larger than `most`."""
+    return -(-count // -(-count // max(1, most)))
+
+
+@partial(jax.jit, static_argnums=1)
+def _adapted(method: Method, stage: int, params: dict, homes: Home, owns: Any, batches: Any) -> tuple[Home, Any]:
+    """Adapting is a round's work, and is done for as many at a time as a round's."""
+
+    def batch(place: jax.Array) -> tuple[Home, Any]:
+        home, own = jax.tree.map(lambda leaf: leaf[place], (homes, owns))
+        return jax.vmap(partial(adapt, method, stage, params))(home, own), own
+
+    return jax.tree.map(lambda leaf: leaf.reshape(batches.size, *leaf.shape[2:]), jax.lax.map(batch, batches))
+
+
 def chunks_of(blocks: np.ndarray, bucket: Bucket, width: int) -> list[np.ndarray]:
     """Rows of bounded size, each chunk padded to one length by repeating its last row: one program serves them all."""
     held = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves((bucket.home, bucket.own)))
-    most = min(CHUNK_SCORES // (width * blocks.shape[1]), CHUNK_HELD // held)
+    most = min(CHUNK_SCORES[kind()] // (width * blocks.shape[1]), CHUNK_HELD[kind()] // held)
     size = min(max(1, most), power(blocks.shape[0]))
     parts = [blocks[start : start + size] for start in range(0, blocks.shape[0], size)]
     return [np.pad(part, ((0, size - part.shape[0]), (0, 0)), mode="edge") for part in parts]
@@ -145,13 +199,13 @@ def _ranks_of(
 ) -> jax.Array:
     """Ranks of a chunk of cases [rows, together], every row one device's."""
     cases, device = split.test, split.test.device[part[:, 0]]
-    place, offered = np.searchsorted(bucket.ids, device), candidates.rows(part.reshape(-1))
-    asked = Asked(run.params, bucket.home, bucket.own, place, part, cases.recent[part])
+    offered = candidates.rows(part.reshape(-1))
+    asked = asked_of(run, bucket, part, device, cases.recent[part])
     if offered is None:
         without = {"history": split.asked, "log": split.log}.get(getattr(candidates, "without", ""))
         mask = seen_mask(without, device, np.arange(run.population.catalog.n_items))
-        return _full_ranks(run.method, run.stage, key, asked, mask, cases.target[part])
-    return _row_ranks(run.method, run.stage, key, asked, _padded(offered).reshape(*part.shape, -1))
+        return _full_ranks(run.method, key, asked, mask, cases.target[part])
+    return _row_ranks(run.method, key, asked, _padded(offered).reshape(*part.shape, -1))
 
 
 def _padded(offered: np.ndarray) -> np.ndarray:
@@ -161,33 +215,32 @@ def _padded(offered: np.ndarray) -> np.ndarray:
 
 
 class Asked(NamedTuple):
-    """A chunk of cases [rows, together], every row one device's of a bucket."""
+    """A chunk of cases [rows, together], every row one device's of a bucket that has adapted."""
 
     params: dict
-    homes: Home  # of the whole bucket
+    local: Any  # of the whole bucket
     owns: Any
     place: Any  # int64[rows], where each row's device stands in the bucket
     case: Any  # int64[rows, together]
     recent: Any  # int32[rows, together, r]
 
 
-def _scores(method: Method, stage: int, asked: Asked, items: Any) -> jax.Array:
-    """Adapt each row's device, then score its cases.
+def asked_of(run: Run, bucket: Bucket, case: np.ndarray, device: np.ndarray, recent: np.ndarray) -> Asked:
+    """What the devices of some rows are asked."""
+    place = np.searchsorted(bucket.ids, device)
+    return Asked(run.params, bucket.home.local[str(run.stage)], bucket.own, place, case, recent)
 
-    Items are int32[N] for every case, or int32[rows, together, w], a row for each.
-    """
-    params, homes, owns, place, _, recent = asked
-    some = jax.tree.map(lambda leaf: leaf[place], (homes, owns))
-    # Adapting is a round's work and is chunked like one; scoring is one product for everybody.
-    held = max((leaf[0].size for leaf in jax.tree.leaves(owns)), default=1)
-    at_a_time = min(place.shape[0], max(1, chunk_events() // held))
-    local = jax.lax.map(lambda pair: adapt(method, stage, params, *pair).local[str(stage)], some, batch_size=at_a_time)
+
+def _scores(method: Method, asked: Asked, items: Any) -> jax.Array:
+    """Of every case: items are int32[N] for all of them, or int32[rows, together, w], a row for each."""
+    params, locals, owns, place, _, recent = asked
     of = 0 if items.ndim == 3 else None
 
     def one(local: Any, own: Any, recent: Any, items: Any) -> jax.Array:
         return jax.vmap(partial(method.score, params, local, own), (0, of))(recent, items)
 
-    return jax.vmap(one, (0, 0, 0, of))(local, some[1], recent, items)
+    local, own = jax.tree.map(lambda leaf: leaf[place], (locals, owns))
+    return jax.vmap(one, (0, 0, 0, of))(local, own, recent, items)
 
 
 def _rank_all(key: jax.Array, case: Any, scores: jax.Array, target: Any) -> jax.Array:
@@ -195,26 +248,26 @@ def _rank_all(key: jax.Array, case: Any, scores: jax.Array, target: Any) -> jax.
     return jax.vmap(jax.vmap(rank))(draw, scores, target)
 
 
-@partial(jax.jit, static_argnums=1)
-def _full_ranks(method: Method, stage: int, key: jax.Array, asked: Asked, mask: Any, target: Any) -> jax.Array:
+@jax.jit
+def _full_ranks(method: Method, key: jax.Array, asked: Asked, mask: Any, target: Any) -> jax.Array:
     items = jnp.arange(method.catalog.n_items)
-    scores = _scores(method, stage, asked, items)
+    scores = _scores(method, asked, items)
     scores = jnp.where(mask[:, None] & (items != target[..., None]), -jnp.inf, scores)
     return _rank_all(key, asked.case, scores, target)
 
 
-@partial(jax.jit, static_argnums=1)
-def _row_ranks(method: Method, stage: int, key: jax.Array, asked: Asked, offered: Any) -> jax.Array:
-    scores = _scores(method, stage, asked, offered)
+@jax.jit
+def _row_ranks(method: Method, key: jax.Array, asked: Asked, offered: Any) -> jax.Array:
+    scores = _scores(method, asked, offered)
     found = _rank_all(key, asked.case, scores, jnp.zeros(asked.case.shape, jnp.int32))
     return jnp.where(offered[..., 0] >= 0, found, jnp.iinfo(jnp.int32).max)  # a target that is no candidate is last
 
 
-@partial(jax.jit, static_argnums=(1, 2))
-def lists_of(method: Method, stage: int, n: int, key: jax.Array, asked: Asked, items: Any, mask: Any) -> tuple:
+@partial(jax.jit, static_argnums=1)
+def lists_of(method: Method, n: int, key: jax.Array, asked: Asked, items: Any, mask: Any) -> tuple:
     """The best of `items` and their scores; top_k keeps the first of equals, so everybody starts elsewhere."""
     size = items.shape[0]
-    scores = jnp.where(mask, -jnp.inf, _scores(method, stage, asked, items)[:, 0])
+    scores = jnp.where(mask, -jnp.inf, _scores(method, asked, items)[:, 0])
     start = jax.vmap(lambda who: jax.random.randint(jax.random.fold_in(key, who), (), 0, size))(asked.case[:, 0])
 
     def best(scores: jax.Array, start: jax.Array) -> tuple[jax.Array, jax.Array]:

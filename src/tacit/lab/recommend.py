@@ -13,7 +13,7 @@ from tacit.errors import DataError, unknown
 from tacit.lab.buckets import Bucket
 from tacit.lab.cut import take
 from tacit.lab.data import Population
-from tacit.lab.evaluate import Asked, chunks_of, lists_of, newcomers, seen_mask
+from tacit.lab.evaluate import asked_of, lists_of, newcomers, people_of, seen_mask
 from tacit.lab.run import Run
 from tacit.lab.split import RECENT, latest
 
@@ -129,15 +129,11 @@ def _best(
     lists, scores = np.full((devices.size, k), -1, np.int32), np.full((devices.size, k), -np.inf, np.float32)
     column = np.full(run.population.catalog.n_items, -1)
     column[items] = np.arange(items.size)
-    for bucket in buckets:
-        some = np.flatnonzero(np.isin(devices, bucket.ids))
-        for part in chunks_of(some[:, None], bucket, items.size) if some.size else ():
-            part = part[:, 0]
-            who = devices[part]
-            place, recent = np.searchsorted(bucket.ids, who), latest(people, who, RECENT)[:, None]
-            mask = _seen(people, who, column, items.size) if filter_seen else np.zeros((1, 1), bool)
-            asked = Asked(run.params, bucket.home, bucket.own, place, who[:, None], recent)
-            lists[part], scores[part] = map(np.asarray, lists_of(run.method, run.stage, k, key, asked, items, mask))
+    for adapted, part in people_of(run, buckets, devices, items.size):
+        who = devices[part]
+        mask = _seen(people, who, column, items.size) if filter_seen else np.zeros((1, 1), bool)
+        asked = asked_of(run, adapted, who[:, None], who, latest(people, who, RECENT)[:, None])
+        lists[part], scores[part] = map(np.asarray, lists_of(run.method, k, key, asked, items, mask))
     return lists, scores
 
 
