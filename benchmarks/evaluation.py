@@ -29,7 +29,8 @@ def started(plan: Plan, train: Population) -> Run:
     assert rounds is not None
     rounds.play(0, 1)
     claims = price(federation.plan, len(train))
-    return Run(federation.plan, train, federation.methods[0], 0, federation.params, federation.buckets, claims, [])
+    method, ledgers = federation.methods[0], federation.ledgers_now()
+    return Run(federation.plan, train, method, 0, federation.params, federation.buckets, claims, [], ledgers)
 
 
 def main(repeats: int = 7) -> None:

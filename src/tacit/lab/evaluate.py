@@ -134,7 +134,7 @@ def at_home(run: Run, bucket: Bucket, devices: np.ndarray) -> Iterator[tuple[Buc
     """The devices of some rows, each adapted once: buckets of as many as may be held, and which rows are theirs."""
     who = np.unique(devices)
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (bucket.home, bucket.own))
-    made = jax.eval_shape(partial(adapt, run.method, run.stage), run.params, *one)
+    made = _one_adapted.eval_shape(run.method, run.stage, run.params, *one)
     longest = max([1, *(leaf.size for leaf in jax.tree.leaves(one[1]))])
     held = sum(leaf.size for leaf in jax.tree.leaves((made, one[1])))
     for part in _parties(np.searchsorted(bucket.ids, who), chunk_events() // longest, CHUNK_HELD[kind()] // held):
@@ -160,6 +160,11 @@ def _parties(place: np.ndarray, together: int, most: int) -> np.ndarray:
 def _even(count: int, most: int) -> int:
     """The size of the fewest even parts that are not larger than `most`."""
     return -(-count // -(-count // max(1, most)))
+
+
+@partial(jax.jit, static_argnums=1)  # so that its shapes are found once
+def _one_adapted(method: Method, stage: int, params: dict, home: Home, own: Any) -> Home:
+    return adapt(method, stage, params, home, own)
 
 
 @partial(jax.jit, static_argnums=1)
