@@ -26,7 +26,7 @@ import numpy as np
 from harness import RESULTS
 
 from tacit.lab.data import Population
-from tacit.lab.reproduce import Figure, Options, Table, fedseqrec, privrec
+from tacit.lab.reproduce import Figure, Options, Table, fedseqrec, paper, privrec
 from tacit.lab.reproduce.fedseqrec_study import CENTRAL, ROWS
 from tacit.lab.reproduce.privrec_printed import TABLE2
 from tacit.lab.reproduce.privrec_stages import NOISY, noisy_plan
@@ -145,17 +145,13 @@ def keep(path: Path, answers: Answers) -> None:
 
 
 def put(name: str, parts: list[Table | Figure]) -> None:
-    """Into the kept file, each in the place of the part of its title."""
+    """Into the kept file, each in the place of the part of its title, all in the paper's order."""
     path = RESULTS / f"reproduce-{name}-paper.json"
     kept = json.loads(path.read_text()) if path.is_file() else {"paper": name, "size": "paper", "seeds": 1, "parts": []}
     made = [plain(part.to_dict()) for part in parts]
-    for part in made:
-        before = [(one["name"], one["title"]) for one in kept["parts"]]
-        if (part["name"], part["title"]) in before:
-            kept["parts"][before.index((part["name"], part["title"]))] = part
-        else:  # after what has its name, or at the end
-            last = max((at for at, (name, _) in enumerate(before) if name == part["name"]), default=len(before))
-            kept["parts"].insert(last + 1, part)
+    found = {(part["name"], part["title"]): part for part in (*kept["parts"], *made)}
+    order = list(paper(name).PARTS)
+    kept["parts"] = sorted(found.values(), key=lambda part: order.index(part["name"]))
     write_json(path, kept)
     print(f"{', '.join(part['title'] for part in made) or 'nothing whole yet'}: benchmarks/results/{path.name}")
 
