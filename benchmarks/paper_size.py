@@ -3,9 +3,9 @@
 python benchmarks/paper_size.py fedseqrec FOLDER [--jobs 6] [--only MovieData]
 python benchmarks/paper_size.py privrec FOLDER [--jobs 6]
 
-Answers lie in FOLDER, one file for each plan and log; a second call makes those that are missing. Tables and figures whose answers are all
-there are put into results/reproduce-PAPER-paper.json in place of what they had; other parts stay as they were. On one GPU,
-processes take turns unless CUDA's multi-process service runs (`nvidia-cuda-mps-control -d`).
+Answers lie in FOLDER, one file for each plan and log; a second call makes those that are missing. Tables and figures whose
+answers are all there are put into results/reproduce-PAPER-paper.json in place of what they had; other parts stay as they
+were. On one GPU, processes take turns unless CUDA's multi-process service runs (`nvidia-cuda-mps-control -d`).
 
 fedseqrec   Tables 3 and 4
 privrec     Figure 3 by rounds, and Figure 4

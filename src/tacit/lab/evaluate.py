@@ -26,7 +26,7 @@ CHUNK_SCORES = {"cpu": 1 << 21, "gpu": 1 << 26}  # scores held at a time
 CHUNK_HELD = {"cpu": 1 << 24, "gpu": 1 << 28}  # numbers of homes and histories held at a time
 _AHEAD = 3  # chunks laid out before the first of them is read
 _TOGETHER = 64  # cases of one device answered together
-_FEW = 64  # devices
+_FEW = 64  # fewer devices than this adapt in powers of two: few programs are worth more than the padding
 _NEWCOMERS = 3  # what a key is for, beside those of a run
 
 
@@ -146,8 +146,7 @@ def at_home(run: Run, bucket: Bucket, devices: np.ndarray) -> Iterator[tuple[Buc
 def _parties(place: np.ndarray, together: int, most: int) -> np.ndarray:
     """Places in parties of batches, int64[parties, batches, people], all even, the last place repeated at the end.
 
-    At most so many are `together` in a batch, and about `most` in a party. Few people come in powers of two, so that few
-    programs are compiled.
+    At most so many are `together` in a batch, and about `most` in a party.
     """
     count = power(place.size) if place.size < _FEW else place.size
     together = _even(count, together)
