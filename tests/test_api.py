@@ -1,5 +1,8 @@
 """The friendly face in Python: a table in, a table out; strangers, updates, folders."""
 
+from dataclasses import replace
+
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -28,6 +31,12 @@ def table(people=40, items=20, events=600, seed=0) -> pl.DataFrame:
 @pytest.fixture(scope="module")
 def run():
     return tacit.simulate("fcf", table(), settings={"rounds": 3, "hyper.dim": 4}, protocol="full", quiet=True)
+
+
+def test_a_list_without_a_score_is_empty_and_says_so(run):
+    lost = replace(run, params={**run.params, "items": run.params["items"] * jnp.nan})
+    with pytest.warns(UserWarning, match=r"Nothing is listed for 2 of 2 users: no candidate is left, or scores are no"):
+        assert lost.recommend(users=["u3", "u17"]).height == 0
 
 
 def test_a_table_in_and_a_table_out(run):

@@ -1,6 +1,7 @@
 """Every method, found by its file, keeps the promises of the signature page. A new file is tested without an edit here."""
 
 import re
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -211,6 +212,13 @@ def test_padding_candidates_score_minus_infinity(name):
     best, _ = top(hand.root, hand.method, hand.params, local, own, jnp.full(3, -1), candidates, 4)
     assert set(np.asarray(best[:2])) == {0, 3}
     assert np.asarray(best[2:]).tolist() == [-1, -1]
+
+
+def test_a_candidate_whose_score_is_no_number_is_not_listed():
+    scorer = SimpleNamespace(score=lambda *asked: jnp.where(asked[-1] == 2, jnp.nan, -1.0 * asked[-1]))
+    best, scores = top(jax.random.key(0), scorer, {}, None, None, None, jnp.arange(4), 4)
+    assert np.asarray(best).tolist() == [0, 1, 3, -1]
+    assert np.asarray(scores).tolist() == [0.0, -1.0, -3.0, -np.inf]
 
 
 @every

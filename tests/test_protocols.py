@@ -12,7 +12,7 @@ from tacit.device.round import adapt
 from tacit.errors import DataError, PlanError
 from tacit.lab.candidates import Everything
 from tacit.lab.data import Population
-from tacit.lab.evaluate import newcomers, ranks, top_lists
+from tacit.lab.evaluate import newcomers, ranked, ranks, top_lists
 from tacit.lab.protocol import PROTOCOLS, load_protocol
 from tacit.lab.shelf import load_plan
 from tacit.lab.simulate import simulate
@@ -110,6 +110,42 @@ def test_lists_by_hand():
         assert not np.isin(row, mine).any()
         free = np.setdiff1d(np.unique(split.train.items), mine)
         assert sorted(counts[row[row >= 0]])[::-1] == sorted(counts[free])[::-1][:5]
+
+
+def _without_numbers(run, items):
+    """A run that has lost the counts of these items."""
+    counts = run.params["counts"].astype(float).at[jnp.asarray(items)].set(jnp.nan)
+    return replace(run, params={**run.params, "counts": counts})
+
+
+def test_an_item_whose_score_is_no_number_comes_last_is_not_listed_and_is_told():
+    way = load_protocol("full")
+    split = way.split(tastes(50, 30, events=8))
+    run = simulate(load_plan("popularity"), split.train, quiet=True)
+    item = int(np.bincount(split.test.target).argmax())
+    one = _without_numbers(run, [item])
+    found, about = ranked(one, split), split.test.target == item
+    np.testing.assert_array_equal(found.lost, about)
+    free = 30 - split.train.lengths[split.test.device]
+    np.testing.assert_array_equal(found.rank[about], free[about])
+    np.testing.assert_array_equal(found.rank, ranks(one, split))
+    _, lists = top_lists(one, split, 5)
+    assert (lists >= 0).all(), "the next best takes its place"
+    assert not (lists == item).any()
+    asked = way.ask(one, split)
+    np.testing.assert_array_equal(asked.lost, np.unique(split.test.device[about]))
+    assert asked.doubts == (f"{about.sum()} of 50 people have scores that are no numbers; chance ranks them",)
+    assert not way.ask(run, split).doubts
+
+
+def test_lists_without_a_number_are_empty_and_told():
+    way = load_protocol("bench")
+    split = way.split(tastes(50, 30, events=8))
+    run = simulate(load_plan("popularity"), split.train, quiet=True)
+    asked = way.ask(_without_numbers(run, np.arange(30)), split)
+    assert asked.metrics["HR@10"] == 0
+    assert asked.doubts[0].startswith("50 of 50 lists are empty: no candidate is left, or scores are no numbers")
+    assert not way.ask(run, split).doubts
 
 
 def test_people_never_met_are_answered_by_adapting():

@@ -196,11 +196,14 @@ def recommend(
     from tacit.cli.common import print_json
     from tacit.device.answers import recommend as best
     from tacit.device.node import Node
+    from tacit.device.rank import EMPTY
 
     found = best(Node(_store(home).path), user, k)
     if as_json:
         print_json([{"item_id": item, "score": score} for item, score in found])
         return
+    if not found:
+        typer.echo(f"Nothing to recommend: {EMPTY}.", err=True)
     for rank, (item, score) in enumerate(found, 1):
         print(f"{rank:>3}  {item:<24} {score:.4f}")
 

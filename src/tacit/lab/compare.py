@@ -106,7 +106,7 @@ class _Job:
                 )
 
     def run(self, way: Protocol, split: Split, questions: int, quiet: bool | None, notes: list[str]) -> Trial:
-        """The trial; warnings that it is hopeless are noted."""
+        """The trial; that it is hopeless, or its answers are, is noted."""
         answers: list[Answers] = []
 
         def ask(run: Run) -> dict[str, float]:
@@ -125,7 +125,7 @@ class _Job:
                 evaluate=ask,
                 quiet=quiet,
             )
-        notes += [f"{self.variant.name}: {words}" for words in heard]
+        notes += [f"{self.variant.name}: {words}" for words in (*heard, *answers[-1].doubts)]
         run.split, run.answers = split, answers[-1]
         return Trial(run, answers[-1], before + time.perf_counter() - began)
 

@@ -102,7 +102,7 @@ def _asked(run: Run) -> dict[str, Any]:
         "metrics": answers.metrics,
         "intervals": {name: _interval(answers.interval(name)) for name in answers.values},
         "groups": {} if split is None else _groups(answers, split),
-        "notes": list(answers.notes),
+        "notes": [*answers.notes, *answers.doubts],
     }
 
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.device.method import Method
+from tacit.device.rank import numbers
 from tacit.device.round import KEYS, Home, adapt
 from tacit.lab.buckets import GRID, Bucket, furnish, move_in, power
 from tacit.lab.candidates import Candidates, Everything
@@ -30,16 +31,28 @@ _FEW = 64  # fewer devices than this adapt in powers of two: few programs are wo
 _NEWCOMERS = 3  # what a key is for, beside those of a run
 
 
-def ranks(
+class Ranked(NamedTuple):
+    """What was found for every question."""
+
+    rank: np.ndarray  # int64[c], of the target among its candidates; 1 is best, a target that is no candidate is last
+    lost: np.ndarray  # bool[c], whether the target's own score is no number: chance ranks it, behind all numbers
+
+
+def ranks(run: Run, split: Split, candidates: Candidates | None = None, **options: Any) -> np.ndarray:
+    """As `ranked`, the ranks alone."""
+    return ranked(run, split, candidates, **options).rank
+
+
+def ranked(
     run: Run, split: Split, candidates: Candidates | None = None, *, seed: int = 0, grid: Sequence[int] = GRID
-) -> np.ndarray:
-    """The rank of every question's target among its candidates; 1 is best, a target that is no candidate is last.
+) -> Ranked:
+    """The rank of every question's target among its candidates.
 
     `grid` says which lengths of history share a program, for people who took no part in training; speed only.
     """
     candidates = candidates or Everything()
     key = jax.random.key(seed, impl=KEYS)
-    found, pending = np.zeros(len(split.test), np.int64), []
+    found, pending = Ranked(np.zeros(len(split.test), np.int64), np.zeros(len(split.test), bool)), []
     for bucket, some in _groups(_homes(run, split, grid), split.test.device):
         blocks = _by_device(some, split.test.device[some])
         for adapted, inside in at_home(run, bucket, split.test.device[blocks[:, 0]]):
@@ -50,11 +63,11 @@ def ranks(
     return found
 
 
-def _collect(found: np.ndarray, pending: list, keep: int) -> None:
+def _collect(found: Ranked, pending: list[tuple[np.ndarray, Ranked]], keep: int) -> None:
     """Read what has been computed, but for the newest: the next chunk is laid out while this one runs."""
     while len(pending) > keep:
         part, made = pending.pop(0)
-        found[part] = made
+        found.rank[part], found.lost[part] = made
 
 
 def top_lists(
@@ -200,7 +213,7 @@ def seen_mask(population: Population | None, devices: np.ndarray, place: np.ndar
 
 def _ranks_of(
     run: Run, bucket: Bucket, split: Split, candidates: Candidates, key: jax.Array, part: np.ndarray
-) -> jax.Array:
+) -> Ranked:
     """Ranks of a chunk of cases [rows, together], every row one device's."""
     cases, device = split.test, split.test.device[part[:, 0]]
     offered = candidates.rows(part.reshape(-1))
@@ -247,13 +260,14 @@ def _scores(method: Method, asked: Asked, items: Any) -> jax.Array:
     return jax.vmap(one, (0, 0, 0, of))(local, own, recent, items)
 
 
-def _rank_all(key: jax.Array, case: Any, scores: jax.Array, target: Any) -> jax.Array:
+def _rank_all(key: jax.Array, case: Any, scores: jax.Array, target: Any) -> Ranked:
     draw = jax.vmap(jax.vmap(partial(jax.random.fold_in, key)))(case)
-    return jax.vmap(jax.vmap(rank))(draw, scores, target)
+    mine = jnp.take_along_axis(scores, jnp.asarray(target)[..., None], axis=-1)[..., 0]
+    return Ranked(jax.vmap(jax.vmap(rank))(draw, scores, target), jnp.isnan(mine))  # pyright: ignore[reportArgumentType]
 
 
 @jax.jit
-def _full_ranks(method: Method, key: jax.Array, asked: Asked, mask: Any, target: Any) -> jax.Array:
+def _full_ranks(method: Method, key: jax.Array, asked: Asked, mask: Any, target: Any) -> Ranked:
     items = jnp.arange(method.catalog.n_items)
     scores = _scores(method, asked, items)
     scores = jnp.where(mask[:, None] & (items != target[..., None]), -jnp.inf, scores)
@@ -261,17 +275,18 @@ def _full_ranks(method: Method, key: jax.Array, asked: Asked, mask: Any, target:
 
 
 @jax.jit
-def _row_ranks(method: Method, key: jax.Array, asked: Asked, offered: Any) -> jax.Array:
+def _row_ranks(method: Method, key: jax.Array, asked: Asked, offered: Any) -> Ranked:
     scores = _scores(method, asked, offered)
     found = _rank_all(key, asked.case, scores, jnp.zeros(asked.case.shape, jnp.int32))
-    return jnp.where(offered[..., 0] >= 0, found, jnp.iinfo(jnp.int32).max)  # a target that is no candidate is last
+    last = jnp.iinfo(jnp.int32).max  # a target that is no candidate
+    return found._replace(rank=jnp.where(offered[..., 0] >= 0, found.rank, last))
 
 
 @partial(jax.jit, static_argnums=1)
 def lists_of(method: Method, n: int, key: jax.Array, asked: Asked, items: Any, mask: Any) -> tuple:
     """The best of `items` and their scores; top_k keeps the first of equals, so everybody starts elsewhere."""
     size = items.shape[0]
-    scores = jnp.where(mask, -jnp.inf, _scores(method, asked, items)[:, 0])
+    scores = jnp.where(mask, -jnp.inf, numbers(_scores(method, asked, items)[:, 0]))
     start = jax.vmap(lambda who: jax.random.randint(jax.random.fold_in(key, who), (), 0, size))(asked.case[:, 0])
 
     def best(scores: jax.Array, start: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -1,16 +1,17 @@
 """Protocols: how each paper asks, and how the library does by default. A split, candidates, metrics and a way to average."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
+from tacit.device.rank import EMPTY
 from tacit.errors import PlanError, unknown
 from tacit.lab.candidates import Candidates, Everything, Installed, Sampled, SeenBefore
 from tacit.lab.cut import compact
 from tacit.lab.data import Population
-from tacit.lab.evaluate import ranks, top_lists
+from tacit.lab.evaluate import ranked, top_lists
 from tacit.lab.run import Run
 from tacit.lab.sessions import at_least, clean, comes_back, merge_repeats
 from tacit.lab.split import (
@@ -37,6 +38,8 @@ class Answers:
     units: np.ndarray  # the users, or the sessions, the values belong to
     notes: tuple[str, ...]
     by: Literal["user", "session"] = "user"
+    doubts: tuple[str, ...] = ()  # what is wrong with the answers themselves
+    lost: np.ndarray = field(default_factory=lambda: np.zeros(0, int))  # devices whose scores are no numbers
 
     def interval(self, name: str, **options: float) -> Interval:
         """A bootstrap interval over units."""
@@ -71,13 +74,15 @@ class Protocol:
 
     def _by_ranks(self, run: Run, split: Split, seed: int) -> Answers:
         candidates = self.offer(split, seed)
-        found = ranks(run, split, candidates, seed=seed)
+        found, lost = ranked(run, split, candidates, seed=seed)
         groups = levels(self.by, split.test.device, split.test.session)
         negatives = _negatives(candidates)
         made = {name: average(per_case(found, name, negatives=negatives), groups) for name in self.metrics}
         units = next(iter(made.values())).groups
         means, values = ({name: getattr(one, part) for name, one in made.items()} for part in ("value", "values"))
-        return Answers(self.name, candidates.label, means, values, units, split.notes, self.by)
+        without = np.unique(split.test.device[lost])
+        doubts = _unscored(without.size, np.unique(split.test.device).size)
+        return Answers(self.name, candidates.label, means, values, units, split.notes, self.by, doubts, without)
 
     def _by_lists(self, run: Run, split: Split, seed: int) -> Answers:
         again = getattr(self.offer(split, seed), "without", "") == "nothing"
@@ -89,7 +94,18 @@ class Protocol:
         ]
         values = {name: per_list(lists, relevant, name) for name in own}
         label = "all training items" + ("" if again else " not yet seen")
-        return Answers(self.name, label, means, values, devices, split.notes)
+        doubts = _unlisted(int((lists < 0).all(axis=1).sum()), devices.size)
+        return Answers(self.name, label, means, values, devices, split.notes, doubts=doubts)
+
+
+def _unscored(people: int, of: int) -> tuple[str, ...]:
+    """That some answers are chance: training, or adapting at home, went to where no numbers are."""
+    return (f"{people:,} of {of:,} people have scores that are no numbers; chance ranks them",) if people else ()
+
+
+def _unlisted(people: int, of: int) -> tuple[str, ...]:
+    """That some were asked and have nothing to show."""
+    return (f"{people:,} of {of:,} lists are empty: {EMPTY}",) if people else ()
 
 
 def _negatives(candidates: Candidates) -> int | None:

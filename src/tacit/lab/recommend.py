@@ -1,5 +1,6 @@
 """Recommendations as a table, computed by the device's own code: for people of the run, or for anybody with a history."""
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -8,6 +9,7 @@ import jax
 import numpy as np
 import polars as pl
 
+from tacit.device.rank import EMPTY
 from tacit.device.round import KEYS
 from tacit.errors import DataError, unknown
 from tacit.lab.buckets import Bucket
@@ -43,6 +45,9 @@ def recommend(
         people, devices = run.population, _devices(run.population, users)
         buckets, names = run.buckets, [_name(people, device) for device in devices]
     lists, scores = _best(run, buckets, people, devices, items, k, filter_seen, seed)
+    empty = int((lists < 0).all(axis=1).sum())
+    if empty:
+        warnings.warn(f"Nothing is listed for {empty} of {devices.size} users: {EMPTY}.", stacklevel=3)
     return _table(run.population, names, lists, scores)
 
 

@@ -25,8 +25,8 @@ class Trial:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What loading and splitting had to say."""
-        return (*self.run.population.notes, *self.answers.notes)
+        """What loading and splitting had to say, and what is wrong with the answers."""
+        return (*self.run.population.notes, *self.answers.notes, *self.answers.doubts)
 
     @property
     def intervals(self) -> dict[str, Interval]:

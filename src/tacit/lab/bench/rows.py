@@ -35,7 +35,8 @@ def make(plan: Plan, where: Place, seed: int) -> dict[str, Any]:
     finally:
         jax.clear_caches()  # hundreds of rows, each with programs of its own
     found = _found(run, answers)
-    return {**_head(plan, where, seed), **found, "seconds": time.perf_counter() - began, "notes": heard}
+    notes = [*heard, *answers.doubts]
+    return {**_head(plan, where, seed), **found, "seconds": time.perf_counter() - began, "notes": notes}
 
 
 def without(plan: Plan, where: Place, seed: int, why: str, **more: Any) -> dict[str, Any]:

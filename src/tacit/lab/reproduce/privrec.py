@@ -9,7 +9,16 @@ from tacit.lab.reproduce import Cell, Figure, Options, Table, said
 from tacit.lab.reproduce.privrec_membership import APPS, MOVIES, membership_table
 from tacit.lab.reproduce.privrec_orders import falls, faster, order, plateau, reached, rises
 from tacit.lab.reproduce.privrec_printed import COLUMNS, CUTS, ORDER, TABLE2, TABLE3
-from tacit.lab.reproduce.privrec_stages import DRAWN, NOISY, PAPER, helped, in_stages, two_against_one, with_noise
+from tacit.lab.reproduce.privrec_stages import (
+    DRAWN,
+    NOISY,
+    PAPER,
+    by_chance,
+    helped,
+    in_stages,
+    two_against_one,
+    with_noise,
+)
 from tacit.lab.reproduce.privrec_study import (
     ROWS,
     Log,
@@ -149,7 +158,8 @@ class Paper:
         for row in NOISY:
             figure.draw(row, ((cut, found.mean(row, f"Hits@{cut}")) for cut in CUTS), [found.digests[row]])
         figure.draw(PAPER, zip(CUTS, printed["PrivRec"]))
-        figure.notes += [*two_against_one(found), *in_stages({row: found.mean(row, "Hits@10") for row in NOISY}), DRAWN]
+        means = {row: found.mean(row, "Hits@10") for row in NOISY}
+        figure.notes += [*by_chance(found), *two_against_one(found), *in_stages(means), DRAWN]
         figure.notes += [f"{row}: {words}" for row, words in costs.items()]
         return figure
 

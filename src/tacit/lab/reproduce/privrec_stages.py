@@ -8,7 +8,7 @@ import numpy as np
 from tacit.catalog import Catalog
 from tacit.device.method import build
 from tacit.lab.reproduce.privrec_orders import order
-from tacit.lab.reproduce.privrec_study import Log, Study, plan_of, quicker
+from tacit.lab.reproduce.privrec_study import LOST, Log, Study, plan_of, quicker
 from tacit.lab.reproduce.tables import said
 from tacit.lab.shelf import choose
 from tacit.lab.statistics import compare
@@ -90,13 +90,26 @@ def two_against_one(found: Study) -> list[str]:
         "with stage 1 private too, printed noise in both": (private, one),
         "with stage 1 private too, ε ≤ 8 in all": (many, few),
     }
-    gaps = [_gap(words, *(found.values[row]["Hits@10"] for row in rows)) for words, rows in forms.items()]
+    gaps = [_gap(words, *(found.values[row] for row in rows)) for words, rows in forms.items()]
     return [*gaps, WITHIN]
 
 
-def _gap(words: str, two: np.ndarray, one: np.ndarray) -> str:
+def by_chance(found: Study) -> list[str]:
+    """Lines that answer nothing: of whom a line's scores are no numbers."""
+    lost = {row: values[LOST] for row, values in found.values.items()}
+    return [
+        f"{row}: {one.sum():,} of {one.size:,} people have scores that are no numbers, and are ranked by chance."
+        for row, one in lost.items()
+        if one.any()
+    ]
+
+
+def _gap(words: str, two: Mapping[str, np.ndarray], one: Mapping[str, np.ndarray]) -> str:
     """A sentence that says which is better, or that it is not known."""
-    gap = compare(two, one).difference
+    lost = two[LOST] & one[LOST]
+    if lost.mean() > 0.5:
+        return f"{words}: of {lost.sum():,} of {lost.size:,} people no scores are numbers; there is nothing to compare."
+    gap = compare(two["Hits@10"], one["Hits@10"]).difference
     better = "two stages are better than one" if gap.low > 0 else "one stage is better than two" if gap.high < 0 else ""
     found = better or "neither one stage nor two is shown to be better"
     return f"{words}: {found}; Hits@10 {gap.mean:+.4f} ({gap.low:+.4f} to {gap.high:+.4f}) by the first stage."

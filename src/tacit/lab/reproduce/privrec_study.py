@@ -36,6 +36,7 @@ ROWS = {
     "popularity": "popularity",
     "untrained": "privrec",
 }
+LOST = "no number"  # whether a person's scores are none
 ONE_STEP = ("PrivRec-SGD", "NN-SELF")  # their number of epochs is what they are
 
 
@@ -94,10 +95,11 @@ class Log:
         return self.known[seed]
 
     def values(self, plan: Plan, seed: int) -> dict[str, np.ndarray]:
-        """What a plan answers on a seed's split: for every metric, a value for each asked person."""
+        """What a plan answers on a seed's split: for every metric, and for whether scores are `LOST`, a value for each person."""
         if (plan.digest, seed) not in self.known:
             run = simulate(plan, self.split(seed).train, seed=seed, quiet=True, grid=self.grid)
-            self.known[plan.digest, seed] = WAY.ask(run, self.split(seed), seed).values
+            answers = WAY.ask(run, self.split(seed), seed)
+            self.known[plan.digest, seed] = {**answers.values, LOST: np.isin(answers.units, answers.lost)}
         return self.known[plan.digest, seed]
 
 
