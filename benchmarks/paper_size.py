@@ -151,7 +151,7 @@ def put(name: str, parts: list[Table | Figure]) -> None:
     made = [plain(part.to_dict()) for part in parts]
     found = {(part["name"], part["title"]): part for part in (*kept["parts"], *made)}
     order = list(paper(name).PARTS)
-    kept["parts"] = sorted(found.values(), key=lambda part: order.index(part["name"]))
+    kept["parts"] = sorted(found.values(), key=lambda part: (order.index(part["name"]), part["title"]))
     write_json(path, kept)
     print(f"{', '.join(part['title'] for part in made) or 'nothing whole yet'}: benchmarks/results/{path.name}")
 
