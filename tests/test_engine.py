@@ -1,6 +1,7 @@
 """The engine: batching, order, buckets, scanning, interruption and stages change nothing but the time it takes."""
 
 import contextlib
+import gc
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -171,6 +173,19 @@ def test_silence_after_the_allowance():
 def test_a_pass_asks_everybody_once():
     result = run(fcf(rounds=3, sampler={"sampler": "pass", "count": 10}))
     assert (homes_by_device(result).spent["0"] == 1).all()
+
+
+@pytest.mark.parametrize(
+    "sampler", [{"sampler": "all"}, {"sampler": "fixed", "count": 5}], ids=lambda one: one["sampler"]
+)
+def test_a_run_that_is_gone_leaves_nobody_in_memory(sampler):
+    """Of a million people, three such runs would fill a machine."""
+    result = run(fcf(sampler=sampler))
+    histories = [weakref.ref(leaf) for bucket in result.buckets for leaf in jax.tree.leaves(bucket.own)]
+    assert all(one() is not None for one in histories)
+    del result
+    gc.collect()
+    assert all(one() is None for one in histories)
 
 
 def test_stages_follow_each_other():

@@ -1,7 +1,6 @@
 """The rounds of one stage of a federation: whom each wakes, how many at a time, and which of the engine's ways plays them."""
 
 import math
-from functools import cache
 from typing import TYPE_CHECKING
 
 import jax
@@ -32,6 +31,7 @@ class Rounds:
     def __init__(self, federation: "Federation", job: Job, stage: Stage):
         self.federation, self.job, self.stage = federation, job, stage
         self.sampler = build_sampler(stage.cohort)
+        self._spent: dict[int, float] = {}  # not a cache of the class, which would keep everybody's homes for good
         devices, buckets = len(federation.population), federation.buckets
         self._bucket_of, self._place_of = seats(buckets, devices)
         self.schema = wire_schema(job, federation.params)
@@ -78,10 +78,12 @@ class Rounds:
     def spent(self, rounds: int) -> float:
         """The most that so many rounds cost a device, in steps of a tenth of the stage: accounting takes its time."""
         step = -(-self.stage.rounds // 10)
-        return self._spent(min(self.stage.rounds, -(-rounds // step) * step))
+        rounds = min(self.stage.rounds, -(-rounds // step) * step)
+        if rounds not in self._spent:
+            self._spent[rounds] = self._cost(rounds)
+        return self._spent[rounds]
 
-    @cache  # noqa: B019
-    def _spent(self, rounds: int) -> float:
+    def _cost(self, rounds: int) -> float:
         exposure = self.sampler.exposure(rounds, len(self.federation.population))
         return max(claim.epsilon for claim in self.job.mechanism.claim(exposure) if claim.per == "run")
 
