@@ -1,6 +1,6 @@
 """Puts what was measured into docs/deploy.md: what comes of killing, and what a round costs.
 
-python benchmarks/faults.py
+python benchmarks/deploy_faults.py
 python benchmarks/deploy.py
 python benchmarks/deploy_page.py
 

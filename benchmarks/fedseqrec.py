@@ -64,7 +64,7 @@ def central_loop(method: Any, own: dict, theta: dict) -> Callable[[], Any]:
     descent = optax.chain(optax.clip(method.clip), optax.sgd(method.rate))
 
     @jax.jit
-    def step(theta: dict, state: Any, some: Any) -> tuple[dict, Any]:
+    def step(theta: Any, state: Any, some: Any) -> tuple[Any, Any]:
         slope = jax.grad(lambda theta: method._lost(theta, some, KEY).mean())(theta)
         moves, state = descent.update(slope, state)
         return optax.apply_updates(theta, moves), state
@@ -101,8 +101,9 @@ def items(repeats: int) -> dict[str, Any]:
     from tacit.lab.reproduce.fedseqrec_study import plan_of
 
     log = next(log for log in logs(None, "paper") if log.paper == "MovieData")
-    method = build(plan_of("FedSeqRec", log, {"2.hyper.drop": 0.0}).stages[-1], log.organisations.catalog)
-    theta, made = method._theta(method.init(KEY)), {"log": log.label}
+    method: Any = build(plan_of("FedSeqRec", log, {"2.hyper.drop": 0.0}).stages[-1], log.organisations.catalog)
+    theta = method._theta(method.init(KEY))
+    made: dict[str, Any] = {"log": log.label}
     for number in log.by_size[::-1]:
         own = prepare(method, log.organisations, np.array([number]), int(log.organisations.lengths[number]))
         own = jax.tree.map(lambda leaf: leaf[0], own)
@@ -196,7 +197,8 @@ def words(rounds: int = 5) -> dict[str, Any]:
     log = next(log for log in fedseqrec_logs.logs(None, "small") if log.paper == "MovieData")
     short = {"window": 10, "short": 10, "tokens": 8}  # a tenth of the time
     network = {**fedseqrec_logs.SIZES["paper"].network, **short}
-    log, made = replace(log, size=log.size._replace(network=network, rounds=rounds)), {"log": log.label}
+    log = replace(log, size=log.size._replace(network=network, rounds=rounds))
+    made: dict[str, Any] = {"log": log.label}
     plan = fedseqrec_study.plan_of("FedNewsRec", log)
     for name, length in {"standard normal": network["width"] ** 0.5, "as they are": LENGTH}.items():
         asked = replace(log, people=_said(log.people, network["width"], length)).questions(plan, 0)

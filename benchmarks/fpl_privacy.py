@@ -15,7 +15,7 @@ import json
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -111,7 +111,7 @@ def learned(label: str, plan: Plan, log: Log, seed: int) -> dict[str, Any]:
     return measured(label, log, simulate(plan, log.split.train, seed=seed, quiet=True), seed)
 
 
-def study(name: str, seeds: list[int], only: str) -> Iterator[dict[str, Any]]:
+def study(name: str, seeds: Sequence[int], only: str) -> Iterator[dict[str, Any]]:
     """Rows of one log, of the variants whose name has these words."""
     log = log_of(name, dataset(name))
     for seed, (label, make) in product(seeds, list(everything(log))):

@@ -140,7 +140,7 @@ def side_by_side(names: list[str], folder: Path, options: argparse.Namespace) ->
 def keep(path: Path, answers: Answers) -> None:
     """Whole or not at all."""
     unfinished = path.with_suffix(".part.npz")
-    np.savez(unfinished, **answers)
+    np.savez(unfinished, **answers)  # pyright: ignore[reportArgumentType]
     unfinished.replace(path)
 
 

@@ -202,7 +202,7 @@ def values_of(plan: Plan, split: Split, seed: int, keep: Path | None) -> dict[st
     values = {metric: answers.values[metric] for metric in METRICS}
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(path, **values)
+        np.savez(path, **values)  # pyright: ignore[reportArgumentType]
     return values
 
 

@@ -52,9 +52,14 @@ REFERENCES = {
 }
 
 
+def _ratings(log: Population) -> np.ndarray:
+    assert log.labels is not None, "a log of ratings"
+    return log.labels
+
+
 def ranked(plan: str, settings: dict[str, Any], log: Population) -> tuple[Run, dict[str, list[float]]]:
     """Metrics with their intervals over people."""
-    people = core(take(log, log.labels >= LEAST), CORE)
+    people = core(take(log, _ratings(log) >= LEAST), CORE)
     print(f"{len(people):,} people, {people.catalog.n_items:,} items, {people.items.size:,} events")
     split = leave_last_out(people, recent=RECENT)
     run = simulate(choose(plan, settings), split.train, quiet=True)
@@ -75,7 +80,7 @@ def rated(plan: str, settings: dict[str, Any], log: Population) -> tuple[Run, di
         )
         person[bucket.ids] = home.local[str(run.stage)]["person"]
     guessed = (person[owners(log)[left_out]] * np.asarray(run.params["items"])[log.items[left_out]]).sum(1)
-    wrong = np.clip(guessed, 1, 5) - log.labels[left_out]
+    wrong = np.clip(guessed, 1, 5) - _ratings(log)[left_out]
     square, size = interval(wrong**2), interval(np.abs(wrong))
     errors = {"RMSE": [value**0.5 for value in (square.mean, square.low, square.high)]}
     return run, errors | {"MAE": [size.mean, size.low, size.high]}

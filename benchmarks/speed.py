@@ -10,6 +10,7 @@ import json
 import os
 import warnings
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -128,7 +129,7 @@ def implicit_iteration(population: Population):
     ones = np.ones(user.size, np.float32)
     seen = sparse.csr_matrix((ones, (user, population.items)), (len(population), population.catalog.n_items))
     turned = seen.T.tocsr()
-    model = implicit.als.AlternatingLeastSquares(DIM, use_cg=True, use_native=True, num_threads=2, iterations=1)
+    model: Any = implicit.als.AlternatingLeastSquares(DIM, use_cg=True, use_native=True, num_threads=2, iterations=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(seen, show_progress=False)

@@ -27,11 +27,11 @@ class Stage:
     """One kind of round, repeated: who is asked, what they compute, what leaves, what the server does."""
 
     method: str
-    hyper: Settings = field(default_factory=Settings)
+    hyper: Mapping[str, Any] = field(default_factory=Settings)
     trains: tuple[str, ...] = ()  # names of the parameter leaves this stage moves
-    privacy: Settings = field(default_factory=lambda: Settings({"mechanism": "none"}))
-    server: Settings = field(default_factory=lambda: Settings({"rule": "mean_step"}))
-    cohort: Settings = field(default_factory=lambda: Settings({"sampler": "all"}))
+    privacy: Mapping[str, Any] = field(default_factory=lambda: Settings({"mechanism": "none"}))
+    server: Mapping[str, Any] = field(default_factory=lambda: Settings({"rule": "mean_step"}))
+    cohort: Mapping[str, Any] = field(default_factory=lambda: Settings({"sampler": "all"}))
     rounds: int = 0
 
     def __post_init__(self):

@@ -1,6 +1,6 @@
 """What comes of killing parts of a deployment: real processes, kill −9, four rounds each time. Minutes.
 
-    python benchmarks/faults.py [--only node link-8] [--out FILE]
+    python benchmarks/deploy_faults.py [--only node link-8] [--out FILE]
 
 What it finds goes into results/faults.json and from there into docs/deploy.md.
 """
@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from deploy_page import fill_page
 from pages import RESULTS
 
-from faults import FAULTS, PLAN, play  # isort: skip - of the tests
+from faults import FAULTS, PLAN, play
 
 OUT = RESULTS / "faults.json"
 
