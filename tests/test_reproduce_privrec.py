@@ -151,9 +151,9 @@ def test_two_stages_against_one_is_said_only_where_it_is_shown():
     lost = np.arange(200) > 0
     found.values[one] = found.values[two] = {"Hits@10": people[one], LOST: lost}
     of = "199 of 200 people"
-    assert two_against_one(found)[0].endswith(f": of {of} no scores are numbers; there is nothing to compare.")
+    assert two_against_one(found)[0].endswith(f": chance ranks {of} in both; there is nothing to compare.")
     assert two_against_one(found)[1] == said[1], "of one line alone, not of both"
-    words = f"{of} have scores that are no numbers, and are ranked by chance."
+    words = f"chance ranks {of}; half of the items or more have one score, or none is a number."
     assert by_chance(found) == [f"{one}: {words}", f"{two}: {words}"]
 
 

@@ -21,7 +21,7 @@ from tacit.lab.data import Population
 from tacit.lab.engine import chunk_events, kind
 from tacit.lab.run import Run
 from tacit.lab.split import Split, latest
-from tacit.metrics import rank, summary
+from tacit.metrics import rank, summary, tied
 
 CHUNK_SCORES = {"cpu": 1 << 21, "gpu": 1 << 26}  # scores held at a time
 CHUNK_HELD = {"cpu": 1 << 24, "gpu": 1 << 28}  # numbers of homes and histories held at a time
@@ -35,7 +35,7 @@ class Ranked(NamedTuple):
     """What was found for every question."""
 
     rank: np.ndarray  # int64[c], of the target among its candidates; 1 is best, a target that is no candidate is last
-    lost: np.ndarray  # bool[c], whether the target's own score is no number: chance ranks it, behind all numbers
+    lost: np.ndarray  # bool[c], whether half of its rivals or more have the same score: chance ranks it
 
 
 def ranks(run: Run, split: Split, candidates: Candidates | None = None, **options: Any) -> np.ndarray:
@@ -262,8 +262,8 @@ def _scores(method: Method, asked: Asked, items: Any) -> jax.Array:
 
 def _rank_all(key: jax.Array, case: Any, scores: jax.Array, target: Any) -> Ranked:
     draw = jax.vmap(jax.vmap(partial(jax.random.fold_in, key)))(case)
-    mine = jnp.take_along_axis(scores, jnp.asarray(target)[..., None], axis=-1)[..., 0]
-    return Ranked(jax.vmap(jax.vmap(rank))(draw, scores, target), jnp.isnan(mine))  # pyright: ignore[reportArgumentType]
+    found, same = jax.vmap(jax.vmap(rank))(draw, scores, target), jax.vmap(jax.vmap(tied))(scores, target)
+    return Ranked(found, same >= 0.5)  # pyright: ignore[reportArgumentType]
 
 
 @jax.jit

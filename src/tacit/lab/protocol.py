@@ -39,7 +39,7 @@ class Answers:
     notes: tuple[str, ...]
     by: Literal["user", "session"] = "user"
     doubts: tuple[str, ...] = ()  # what is wrong with the answers themselves
-    lost: np.ndarray = field(default_factory=lambda: np.zeros(0, int))  # devices whose scores are no numbers
+    lost: np.ndarray = field(default_factory=lambda: np.zeros(0, int))  # devices whom chance ranks
 
     def interval(self, name: str, **options: float) -> Interval:
         """A bootstrap interval over units."""
@@ -80,9 +80,9 @@ class Protocol:
         made = {name: average(per_case(found, name, negatives=negatives), groups) for name in self.metrics}
         units = next(iter(made.values())).groups
         means, values = ({name: getattr(one, part) for name, one in made.items()} for part in ("value", "values"))
-        without = np.unique(split.test.device[lost])
-        doubts = _unscored(without.size, np.unique(split.test.device).size)
-        return Answers(self.name, candidates.label, means, values, units, split.notes, self.by, doubts, without)
+        by_chance = np.setdiff1d(split.test.device[lost], split.test.device[~lost])
+        doubts = _by_chance(by_chance.size, np.unique(split.test.device).size)
+        return Answers(self.name, candidates.label, means, values, units, split.notes, self.by, doubts, by_chance)
 
     def _by_lists(self, run: Run, split: Split, seed: int) -> Answers:
         again = getattr(self.offer(split, seed), "without", "") == "nothing"
@@ -98,9 +98,10 @@ class Protocol:
         return Answers(self.name, label, means, values, devices, split.notes, doubts=doubts)
 
 
-def _unscored(people: int, of: int) -> tuple[str, ...]:
-    """That some answers are chance: training, or adapting at home, went to where no numbers are."""
-    return (f"{people:,} of {of:,} people have scores that are no numbers; chance ranks them",) if people else ()
+def _by_chance(people: int, of: int) -> tuple[str, ...]:
+    """That the answers say little: a network that noise has drowned, or that has diverged, has one score for all."""
+    told = f"chance ranks {people:,} of {of:,} people: half of the items or more have one score, or none is a number"
+    return (told,) if 2 * people > of else ()
 
 
 def _unlisted(people: int, of: int) -> tuple[str, ...]:

@@ -26,3 +26,4 @@ from tacit.metrics.ranks import per_case as per_case
 from tacit.metrics.ranks import rank as rank
 from tacit.metrics.ranks import reciprocal_rank as reciprocal_rank
 from tacit.metrics.ranks import summary as summary
+from tacit.metrics.ranks import tied as tied

@@ -32,8 +32,7 @@ def rank(
     """
     if ties not in TIES:
         raise PlanError(unknown("rank", ties, TIES, "tie policy"))
-    # A comparison with nan is always false: a model that diverged would come first everywhere.
-    scores = jnp.where(jnp.isnan(scores), jnp.finfo(scores.dtype).min, scores)
+    scores = _comparable(scores)
     mine = scores[target]
     better = jnp.sum(scores > mine)
     equal = jnp.maximum(jnp.sum((scores == mine) & (scores > -jnp.inf)) - 1, 0)
@@ -41,6 +40,22 @@ def rank(
     luck = jnp.floor(jax.random.uniform(key) * (equal + 1)).astype(jnp.int32)
     behind = {"random": luck, "pessimistic": equal, "optimistic": 0}[ties]
     return jnp.where(mine > -jnp.inf, 1 + better + behind, scores.size)
+
+
+def tied(scores: jax.Array, target: jax.Array) -> jax.Array:
+    """The share of the other candidates that have the target's own score: where it is large, a rank is chance.
+
+    >>> float(tied(jnp.array([0.5, 0.1, 0.5, -jnp.inf]), 0))
+    0.5
+    """
+    scores = _comparable(scores)
+    others = jnp.sum(scores > -jnp.inf) - 1
+    return jnp.where(scores[target] > -jnp.inf, (jnp.sum(scores == scores[target]) - 1) / jnp.maximum(others, 1), 0.0)
+
+
+def _comparable(scores: jax.Array) -> jax.Array:
+    """A comparison with nan is always false: a model that diverged would come first everywhere."""
+    return jnp.where(jnp.isnan(scores), jnp.finfo(scores.dtype).min, scores)
 
 
 def hit_rate(ranks: np.ndarray, n: float) -> np.ndarray:

@@ -95,12 +95,12 @@ def two_against_one(found: Study) -> list[str]:
 
 
 def by_chance(found: Study) -> list[str]:
-    """Lines that answer nothing: of whom a line's scores are no numbers."""
+    """Lines that say nothing."""
     lost = {row: values[LOST] for row, values in found.values.items()}
     return [
-        f"{row}: {one.sum():,} of {one.size:,} people have scores that are no numbers, and are ranked by chance."
+        f"{row}: chance ranks {one.sum():,} of {one.size:,} people; half of the items or more have one score, or none is a number."
         for row, one in lost.items()
-        if one.any()
+        if one.mean() > 0.5
     ]
 
 
@@ -108,7 +108,7 @@ def _gap(words: str, two: Mapping[str, np.ndarray], one: Mapping[str, np.ndarray
     """A sentence that says which is better, or that it is not known."""
     lost = two[LOST] & one[LOST]
     if lost.mean() > 0.5:
-        return f"{words}: of {lost.sum():,} of {lost.size:,} people no scores are numbers; there is nothing to compare."
+        return f"{words}: chance ranks {lost.sum():,} of {lost.size:,} people in both; there is nothing to compare."
     gap = compare(two["Hits@10"], one["Hits@10"]).difference
     better = "two stages are better than one" if gap.low > 0 else "one stage is better than two" if gap.high < 0 else ""
     found = better or "neither one stage nor two is shown to be better"
