@@ -304,7 +304,8 @@ def test_a_hopeless_plan_is_noted_once_and_not_warned_about():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         notes = compare([noisy(), MFU], LOG, seeds=(0, 1), quiet=True).notes
-    (note,) = notes
+    note, other = notes
+    assert other.startswith("mfu: chance ranks "), "what people have said nothing of is all the same to it"
     assert note.startswith("popularity: Stage 1 of popularity looks hopeless: signal to noise is")
 
 
