@@ -21,7 +21,7 @@ from tacit.lab.data import Population
 from tacit.lab.engine import chunk_events, kind
 from tacit.lab.run import Run
 from tacit.lab.split import Split, latest
-from tacit.metrics import rank, summary, tied
+from tacit.metrics import placed, summary
 
 CHUNK_SCORES = {"cpu": 1 << 21, "gpu": 1 << 26}  # scores held at a time
 CHUNK_HELD = {"cpu": 1 << 24, "gpu": 1 << 28}  # numbers of homes and histories held at a time
@@ -260,10 +260,10 @@ def _scores(method: Method, asked: Asked, items: Any) -> jax.Array:
     return jax.vmap(one, (0, 0, 0, of))(local, own, recent, items)
 
 
-def _rank_all(key: jax.Array, case: Any, scores: jax.Array, target: Any) -> Ranked:
+def _rank_all(key: jax.Array, case: Any, scores: jax.Array, target: Any, rivals: Any) -> Ranked:
     draw = jax.vmap(jax.vmap(partial(jax.random.fold_in, key)))(case)
-    found, same = jax.vmap(jax.vmap(rank))(draw, scores, target), jax.vmap(jax.vmap(tied))(scores, target)
-    return Ranked(found, same >= 0.5)  # pyright: ignore[reportArgumentType]
+    found, equal = jax.vmap(jax.vmap(placed))(draw, scores, target)
+    return Ranked(found, (rivals > 0) & (2 * equal >= rivals))  # pyright: ignore[reportArgumentType]
 
 
 @jax.jit
@@ -271,13 +271,15 @@ def _full_ranks(method: Method, key: jax.Array, asked: Asked, mask: Any, target:
     items = jnp.arange(method.catalog.n_items)
     scores = _scores(method, asked, items)
     scores = jnp.where(mask[:, None] & (items != target[..., None]), -jnp.inf, scores)
-    return _rank_all(key, asked.case, scores, target)
+    rivals = items.size - mask.sum(axis=1, keepdims=True) - 1
+    return _rank_all(key, asked.case, scores, target, rivals)
 
 
 @jax.jit
 def _row_ranks(method: Method, key: jax.Array, asked: Asked, offered: Any) -> Ranked:
     scores = _scores(method, asked, offered)
-    found = _rank_all(key, asked.case, scores, jnp.zeros(asked.case.shape, jnp.int32))
+    rivals = (offered >= 0).sum(axis=-1) - 1
+    found = _rank_all(key, asked.case, scores, jnp.zeros(asked.case.shape, jnp.int32), rivals)
     last = jnp.iinfo(jnp.int32).max  # a target that is no candidate
     return found._replace(rank=jnp.where(offered[..., 0] >= 0, found.rank, last))
 

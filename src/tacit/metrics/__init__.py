@@ -23,7 +23,7 @@ from tacit.metrics.ranks import area as area
 from tacit.metrics.ranks import discounted_gain as discounted_gain
 from tacit.metrics.ranks import hit_rate as hit_rate
 from tacit.metrics.ranks import per_case as per_case
+from tacit.metrics.ranks import placed as placed
 from tacit.metrics.ranks import rank as rank
 from tacit.metrics.ranks import reciprocal_rank as reciprocal_rank
 from tacit.metrics.ranks import summary as summary
-from tacit.metrics.ranks import tied as tied

@@ -30,32 +30,26 @@ def rank(
         target: position of the target in `scores`.
         ties: `random`; `pessimistic`, every equal beats the target; `optimistic`, none does.
     """
+    return placed(key, scores, target, ties)[0]
+
+
+def placed(key: jax.Array, scores: jax.Array, target: jax.Array, ties: str = "random") -> tuple[jax.Array, jax.Array]:
+    """As `rank`, and how many other candidates have the target's own score: where those are most, the rank is chance.
+
+    >>> [int(one) for one in placed(jax.random.key(0), jnp.array([0.5, 0.9, 0.5, -jnp.inf]), 0, "optimistic")]
+    [2, 1]
+    """
     if ties not in TIES:
         raise PlanError(unknown("rank", ties, TIES, "tie policy"))
-    scores = _comparable(scores)
+    # A comparison with nan is always false: a model that diverged would come first everywhere.
+    scores = jnp.where(jnp.isnan(scores), jnp.finfo(scores.dtype).min, scores)
     mine = scores[target]
     better = jnp.sum(scores > mine)
     equal = jnp.maximum(jnp.sum((scores == mine) & (scores > -jnp.inf)) - 1, 0)
     # The target's place among `equal` others is uniform on 0..equal.
     luck = jnp.floor(jax.random.uniform(key) * (equal + 1)).astype(jnp.int32)
     behind = {"random": luck, "pessimistic": equal, "optimistic": 0}[ties]
-    return jnp.where(mine > -jnp.inf, 1 + better + behind, scores.size)
-
-
-def tied(scores: jax.Array, target: jax.Array) -> jax.Array:
-    """The share of the other candidates that have the target's own score: where it is large, a rank is chance.
-
-    >>> float(tied(jnp.array([0.5, 0.1, 0.5, -jnp.inf]), 0))
-    0.5
-    """
-    scores = _comparable(scores)
-    others = jnp.sum(scores > -jnp.inf) - 1
-    return jnp.where(scores[target] > -jnp.inf, (jnp.sum(scores == scores[target]) - 1) / jnp.maximum(others, 1), 0.0)
-
-
-def _comparable(scores: jax.Array) -> jax.Array:
-    """A comparison with nan is always false: a model that diverged would come first everywhere."""
-    return jnp.where(jnp.isnan(scores), jnp.finfo(scores.dtype).min, scores)
+    return jnp.where(mine > -jnp.inf, 1 + better + behind, scores.size), equal
 
 
 def hit_rate(ranks: np.ndarray, n: float) -> np.ndarray:
