@@ -179,7 +179,7 @@ def test_a_pass_asks_everybody_once():
     "sampler", [{"sampler": "all"}, {"sampler": "fixed", "count": 5}], ids=lambda one: one["sampler"]
 )
 def test_a_run_that_is_gone_leaves_nobody_in_memory(sampler):
-    """Of a million people, three such runs would fill a machine."""
+    """Runs among many people, one after another, would fill a machine."""
     result = run(fcf(sampler=sampler))
     histories = [weakref.ref(leaf) for bucket in result.buckets for leaf in jax.tree.leaves(bucket.own)]
     assert all(one() is not None for one in histories)

@@ -125,7 +125,7 @@ def test_an_item_whose_score_is_no_number_comes_last_and_is_not_listed():
     item = int(np.bincount(split.test.target).argmax())
     one = _without_numbers(run, [item])
     found, about = ranked(one, split), split.test.target == item
-    assert not found.lost.any(), "every other item has a score of its own, nearly"
+    assert not found.by_chance.any(), "every other item has a score of its own, nearly"
     free = 30 - split.train.lengths[split.test.device]
     np.testing.assert_array_equal(found.rank[about], free[about])
     np.testing.assert_array_equal(found.rank, ranks(one, split))
@@ -135,17 +135,17 @@ def test_an_item_whose_score_is_no_number_comes_last_and_is_not_listed():
     assert not way.ask(one, split).doubts
 
 
-@pytest.mark.parametrize("lost", [np.nan, 3.0], ids=["no number", "one number"])
-def test_who_is_ranked_by_chance_is_told(lost):
+@pytest.mark.parametrize("score", [np.nan, 3.0], ids=["no number", "one number"])
+def test_who_is_ranked_by_chance_is_told(score):
     way = load_protocol("full")
     split = way.split(tastes(50, 30, events=8))
     run = simulate(load_plan("popularity"), split.train, quiet=True)
     assert not way.ask(run, split).doubts
-    same = _without_numbers(run, np.arange(30), lost)
-    assert ranked(same, split).lost.all()
+    same = _without_numbers(run, np.arange(30), score)
+    assert ranked(same, split).by_chance.all()
     asked = way.ask(same, split)
-    np.testing.assert_array_equal(asked.lost, np.unique(split.test.device))
-    assert asked.doubts[0].startswith("chance ranks 50 of 50 people: half of the items or more have one score")
+    np.testing.assert_array_equal(asked.by_chance, np.unique(split.test.device))
+    assert asked.doubts[0].startswith("chance ranks 50 of 50 people; half of the items or more have one score")
 
 
 def test_lists_without_a_number_are_empty_and_told():

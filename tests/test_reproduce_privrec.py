@@ -20,7 +20,7 @@ from tacit.lab.reproduce.privrec_stages import (
     noisy_plan,
     two_against_one,
 )
-from tacit.lab.reproduce.privrec_study import LOST, SIZES, Log, Study, app_log, movie_log, plan_of
+from tacit.lab.reproduce.privrec_study import CHANCE, SIZES, Log, Study, app_log, movie_log, plan_of
 from tacit.lab.worlds import movies
 from tacit.privacy.price import price
 
@@ -109,7 +109,7 @@ def test_lines_with_noise_are_answered_and_priced(tiny, monkeypatch):
     found, costs = privrec_stages.with_noise(tiny, (0,))
     assert set(found.values) == set(costs) == set(found.digests) == set(few)
     assert all(0 <= found.mean(row, "Hits@10") <= 1 for row in few)
-    assert not any(found.values[row][LOST].any() for row in few)
+    assert not any(found.values[row][CHANCE].any() for row in few)
     assert costs["PrivRec"].startswith("ε = ∞ for the run")
     assert costs["counts and tastes at ε = 8"].startswith("ε = 8 for the run, unit user")
 
@@ -141,7 +141,7 @@ def test_two_stages_against_one_is_said_only_where_it_is_shown():
     people |= {two: people[one] + 0.1, private: people[one] - 0.1}
     people["DP-PrivRec at ε = 8"] = people["DP-PrivRec-One at ε = 8"] + rng.normal(size=200)
     sound = np.zeros(200, bool)
-    found = Study({row: {"Hits@10": values, LOST: sound} for row, values in people.items()})
+    found = Study({row: {"Hits@10": values, CHANCE: sound} for row, values in people.items()})
     said = two_against_one(found)
     assert by_chance(found) == []
     assert said[0].startswith("with stage 1 open (ε = ∞), printed noise in stage 2: two stages are better than one; ")
@@ -149,7 +149,7 @@ def test_two_stages_against_one_is_said_only_where_it_is_shown():
     assert said[1].startswith("with stage 1 private too, printed noise in both: one stage is better than two; ")
     assert "ε ≤ 8 in all: neither one stage nor two is shown to be better; " in said[2]
     lost = np.arange(200) > 0
-    found.values[one] = found.values[two] = {"Hits@10": people[one], LOST: lost}
+    found.values[one] = found.values[two] = {"Hits@10": people[one], CHANCE: lost}
     of = "199 of 200 people"
     assert two_against_one(found)[0].endswith(f": chance ranks {of} in both; there is nothing to compare.")
     assert two_against_one(found)[1] == said[1], "of one line alone, not of both"
@@ -160,7 +160,7 @@ def test_two_stages_against_one_is_said_only_where_it_is_shown():
 def test_figures_4_and_5_have_the_paper_s_line_and_say_which_order_holds(module, tiny, monkeypatch):
     """Without Frappe, launches are synthetic, and said to be."""
     hits = {f"Hits@{cut}": np.full(3, cut / 100) for cut in (5, 10, 20, 30)}
-    values = {row: {**hits, LOST: np.zeros(3, bool)} for row in NOISY}
+    values = {row: {**hits, CHANCE: np.zeros(3, bool)} for row in NOISY}
     monkeypatch.setattr(
         module, "with_noise", lambda *_: (Study(values, dict.fromkeys(NOISY, "made")), dict.fromkeys(NOISY, "ε = ∞."))
     )

@@ -35,7 +35,7 @@ class Ranked(NamedTuple):
     """What was found for every question."""
 
     rank: np.ndarray  # int64[c], of the target among its candidates; 1 is best, a target that is no candidate is last
-    lost: np.ndarray  # bool[c], whether half of its rivals or more have the same score: chance ranks it
+    by_chance: np.ndarray  # bool[c], whether half of its rivals or more have the same score: chance ranks it
 
 
 def ranks(run: Run, split: Split, candidates: Candidates | None = None, **options: Any) -> np.ndarray:
@@ -67,7 +67,7 @@ def _collect(found: Ranked, pending: list[tuple[np.ndarray, Ranked]], keep: int)
     """Read what has been computed, but for the newest: the next chunk is laid out while this one runs."""
     while len(pending) > keep:
         part, made = pending.pop(0)
-        found.rank[part], found.lost[part] = made
+        found.rank[part], found.by_chance[part] = made
 
 
 def top_lists(

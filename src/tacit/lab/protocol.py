@@ -39,7 +39,7 @@ class Answers:
     notes: tuple[str, ...]
     by: Literal["user", "session"] = "user"
     doubts: tuple[str, ...] = ()  # what is wrong with the answers themselves
-    lost: np.ndarray = field(default_factory=lambda: np.zeros(0, int))  # devices whom chance ranks
+    by_chance: np.ndarray = field(default_factory=lambda: np.zeros(0, int))  # devices that chance ranks
 
     def interval(self, name: str, **options: float) -> Interval:
         """A bootstrap interval over units."""
@@ -74,14 +74,14 @@ class Protocol:
 
     def _by_ranks(self, run: Run, split: Split, seed: int) -> Answers:
         candidates = self.offer(split, seed)
-        found, lost = ranked(run, split, candidates, seed=seed)
+        found, chance = ranked(run, split, candidates, seed=seed)
         groups = levels(self.by, split.test.device, split.test.session)
         negatives = _negatives(candidates)
         made = {name: average(per_case(found, name, negatives=negatives), groups) for name in self.metrics}
         units = next(iter(made.values())).groups
         means, values = ({name: getattr(one, part) for name, one in made.items()} for part in ("value", "values"))
-        by_chance = np.setdiff1d(split.test.device[lost], split.test.device[~lost])
-        doubts = _by_chance(by_chance.size, np.unique(split.test.device).size)
+        by_chance = np.setdiff1d(split.test.device[chance], split.test.device[~chance])
+        doubts = told_by_chance(by_chance.size, np.unique(split.test.device).size)
         return Answers(self.name, candidates.label, means, values, units, split.notes, self.by, doubts, by_chance)
 
     def _by_lists(self, run: Run, split: Split, seed: int) -> Answers:
@@ -98,9 +98,9 @@ class Protocol:
         return Answers(self.name, label, means, values, devices, split.notes, doubts=doubts)
 
 
-def _by_chance(people: int, of: int) -> tuple[str, ...]:
+def told_by_chance(people: int, of: int) -> tuple[str, ...]:
     """That the answers say little: a network that noise has drowned, or that has diverged, has one score for all."""
-    told = f"chance ranks {people:,} of {of:,} people: half of the items or more have one score, or none is a number"
+    told = f"chance ranks {people:,} of {of:,} people; half of the items or more have one score, or none is a number"
     return (told,) if 2 * people > of else ()
 
 

@@ -7,8 +7,9 @@ import numpy as np
 
 from tacit.catalog import Catalog
 from tacit.device.method import build
+from tacit.lab.protocol import told_by_chance
 from tacit.lab.reproduce.privrec_orders import order
-from tacit.lab.reproduce.privrec_study import LOST, Log, Study, plan_of, quicker
+from tacit.lab.reproduce.privrec_study import CHANCE, Log, Study, plan_of, quicker
 from tacit.lab.reproduce.tables import said
 from tacit.lab.shelf import choose
 from tacit.lab.statistics import compare
@@ -96,19 +97,15 @@ def two_against_one(found: Study) -> list[str]:
 
 def by_chance(found: Study) -> list[str]:
     """Lines that say nothing."""
-    lost = {row: values[LOST] for row, values in found.values.items()}
-    return [
-        f"{row}: chance ranks {one.sum():,} of {one.size:,} people; half of the items or more have one score, or none is a number."
-        for row, one in lost.items()
-        if one.mean() > 0.5
-    ]
+    chance = {row: values[CHANCE] for row, values in found.values.items()}
+    return [f"{row}: {words}." for row, one in chance.items() for words in told_by_chance(int(one.sum()), one.size)]
 
 
 def _gap(words: str, two: Mapping[str, np.ndarray], one: Mapping[str, np.ndarray]) -> str:
     """A sentence that says which is better, or that it is not known."""
-    lost = two[LOST] & one[LOST]
-    if lost.mean() > 0.5:
-        return f"{words}: chance ranks {lost.sum():,} of {lost.size:,} people in both; there is nothing to compare."
+    both = two[CHANCE] & one[CHANCE]
+    if both.mean() > 0.5:
+        return f"{words}: chance ranks {both.sum():,} of {both.size:,} people in both; there is nothing to compare."
     gap = compare(two["Hits@10"], one["Hits@10"]).difference
     better = "two stages are better than one" if gap.low > 0 else "one stage is better than two" if gap.high < 0 else ""
     found = better or "neither one stage nor two is shown to be better"

@@ -36,7 +36,7 @@ ROWS = {
     "popularity": "popularity",
     "untrained": "privrec",
 }
-LOST = "by chance"  # whether a person is ranked so
+CHANCE = "by chance"  # whether a person is ranked so
 ONE_STEP = ("PrivRec-SGD", "NN-SELF")  # their number of epochs is what they are
 
 
@@ -95,11 +95,11 @@ class Log:
         return self.known[seed]
 
     def values(self, plan: Plan, seed: int) -> dict[str, np.ndarray]:
-        """What a plan answers on a seed's split: for every metric, and for `LOST`, a value for each person."""
+        """What a plan answers on a seed's split: for every metric, and for `CHANCE`, a value for each person."""
         if (plan.digest, seed) not in self.known:
             run = simulate(plan, self.split(seed).train, seed=seed, quiet=True, grid=self.grid)
             answers = WAY.ask(run, self.split(seed), seed)
-            self.known[plan.digest, seed] = {**answers.values, LOST: np.isin(answers.units, answers.lost)}
+            self.known[plan.digest, seed] = {**answers.values, CHANCE: np.isin(answers.units, answers.by_chance)}
         return self.known[plan.digest, seed]
 
 
