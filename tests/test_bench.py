@@ -18,7 +18,7 @@ from tacit.lab.bench.worker import Worker
 from tacit.lab.candidates import Everything
 from tacit.lab.cut import take
 from tacit.lab.evaluate import ranks, top_lists
-from tacit.lab.sessions import comes_back
+from tacit.lab.repeats import choose_repeats
 from tacit.lab.shelf import load_plan
 from tacit.lab.simulate import simulate
 
@@ -57,8 +57,8 @@ def test_a_row_says_what_the_device_s_own_ranking_says():
 
 def test_where_people_come_back_what_they_have_is_listed():
     where = place("apps", "small")
-    assert comes_back(where.log)
-    assert not comes_back(place("movies", "small").log)
+    assert choose_repeats(where.log).repeats == where.split.repeats == "all"
+    assert choose_repeats(place("movies", "small").log).repeats == "new"
     row = make(load_plan("mfu"), where, 0)
     assert row["candidates"] == "all training items"
     assert row["metrics"]["HR@10"] > 0.5  # what somebody uses most is what they use next

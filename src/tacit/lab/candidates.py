@@ -38,13 +38,18 @@ class Everything(Candidates):
         words = {"nothing": "", "history": " not yet seen", "log": " never seen but the target"}
         return "all items" + words[self.without]
 
+    @classmethod
+    def of(cls, split: Split, without: Literal["history", "log"] = "history") -> "Everything":
+        """What fits the split's treatment of repeats: nothing is left out where repeats are allowed."""
+        return cls("nothing" if split.repeats == "all" else without)
+
     def rows(self, cases: np.ndarray) -> None:
         """Every item."""
         del cases
 
 
 class Sampled(Candidates):
-    """The target and so many items the person never touched, drawn once by the seed.
+    """The target and so many items the person never touched, drawn once by the seed; any others where repeats are allowed.
 
     Ranks among sampled items flatter weak methods; tables say how many were drawn.
     """
@@ -52,14 +57,23 @@ class Sampled(Candidates):
     sampled = True
 
     def __init__(self, split: Split, negatives: int = 99, seed: int = 0):
-        log, n = split.log, split.log.catalog.n_items
-        touched = np.unique(owners(log) * n + log.items)
-        free = n - np.diff(np.searchsorted(touched, np.arange(len(log) + 1) * n))
-        if free[split.test.device].min() < negatives:
-            raise DataError(f"{negatives} negatives need as many items a person never touched; somebody has fewer.")
-        self.negatives, self.label = negatives, f"1 + {negatives} sampled items"
-        self._target = split.test.target
-        self._negatives = _draw(np.random.default_rng(seed), touched, split.test.device, n, negatives)
+        n, self.negatives = split.log.catalog.n_items, negatives
+        self.label = f"1 + {negatives} sampled items"
+        rng, target = np.random.default_rng(seed), split.test.target
+        if split.repeats == "all":
+            self._enough(n - 1, "items beside the target; the catalogue")
+            case = np.arange(target.size)
+            self._target, self._negatives = target, _draw(rng, case * n + target, case, n, negatives)
+            return
+        touched = np.unique(owners(split.log) * n + split.log.items)
+        free = n - np.diff(np.searchsorted(touched, np.arange(len(split.log) + 1) * n))
+        self._enough(int(free[split.test.device].min()), "items a person never touched; somebody")
+        self._target = np.where(split.seen, -1, target)  # what the person has is no candidate
+        self._negatives = _draw(rng, touched, split.test.device, n, negatives)
+
+    def _enough(self, free: int, what: str) -> None:
+        if free < self.negatives:
+            raise DataError(f"{self.negatives} negatives need as many {what} has fewer.")
 
     def rows(self, cases: np.ndarray) -> np.ndarray:
         """The target, then the negatives."""
@@ -125,7 +139,10 @@ def _target_first(items: np.ndarray, start: np.ndarray, count: np.ndarray, targe
 
 
 def _draw(rng: np.random.Generator, touched: np.ndarray, device: np.ndarray, n: int, count: int) -> np.ndarray:
-    """`count` distinct untouched items for each case: draw, reject what is touched or repeated, draw again."""
+    """`count` distinct untouched items for each case: draw, reject what is touched or repeated, draw again.
+
+    `touched` holds device·n + item, in order.
+    """
     drawn = rng.integers(n, size=(device.size, count))
     while True:
         key = device[:, None] * n + drawn

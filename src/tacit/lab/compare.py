@@ -34,6 +34,8 @@ def compare(
     sweep: Mapping[str, Sequence[Any]] | None = None,
     *,
     settings: Mapping[str, Any] | None = None,
+    repeats: str | None = None,
+    ties: str = "file",
     reference: str | None = None,
     out: str | Path | None = None,
     quiet: bool | None = None,
@@ -50,12 +52,14 @@ def compare(
         seeds: every plan runs once for each.
         sweep: setting -> values; every plan runs with every combination of those it has.
         settings: changes to every plan that has them.
+        repeats: evaluate "new" items only, or "all" test cases; by default what fits the log (see `load_protocol`).
+        ties: what orders a person's events of one time stamp before they are split: the "file", or a "random" draw.
         reference: the name of the plan the others are held against; the first one by default.
         out: a folder that gets a run folder for each plan and seed. What is finished there is not run again, and what
             was interrupted goes on.
         quiet: no progress; by default there is some where somebody watches.
     """
-    way, seeds = load_protocol(protocol), _distinct(seeds)
+    way, seeds = load_protocol(protocol, repeats=repeats, ties=ties), _distinct(seeds)
     variants, notes = spread(_plans(plans), sweep or {}, settings)
     chosen = _reference(variants, reference)
     split = cut(way, as_population(log), seeds[0])

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from tacit.lab.floor import floor_of
-from tacit.lab.protocol import Answers
+from tacit.lab.protocol import Answers, Part
 from tacit.lab.statistics import Comparison as Difference
 from tacit.lab.statistics import Interval, compare, correct, interval
 from tacit.lab.trial import Trial
@@ -106,7 +106,8 @@ class Comparison:
         trials, first = self.trials[name], self.trials[name][0]
         metrics, values = (_means([getattr(one.answers, part) for one in trials]) for part in ("metrics", "values"))
         metrics = {name: float(mean) for name, mean in metrics.items()}
-        answers = replace(first.answers, metrics=metrics, values=values)
+        parts = tuple(_pooled_part(some) for some in zip(*(one.answers.parts for one in trials)))
+        answers = replace(first.answers, metrics=metrics, values=values, parts=parts)
         run = replace(first.run, answers=answers, metrics=metrics)
         return Trial(run, answers, float(np.mean([one.seconds for one in trials])))
 
@@ -163,6 +164,7 @@ class Comparison:
         return {
             "protocol": self.common.protocol,
             "candidates": self.common.candidates,
+            "treatment": self.common.treatment,
             "by": self.common.by,
             "units": int(self.common.units.size),
             "seeds": list(self.seeds),
@@ -182,6 +184,7 @@ class Comparison:
             "privacy": pooled.run.price.whole.to_dict(),
             "floor": self.floors.get(variant.name),
             "metrics": {metric: score.to_dict() for metric, score in self.scores[variant.name].items()},
+            "parts": [part._asdict() for part in pooled.answers.parts],
             "bytes_up_per_device": float(np.mean([trial.run.bytes_up_per_device for trial in trials])),
             "seconds": pooled.seconds,
             "trials": [{"seed": seed, **trial.to_dict()} for seed, trial in zip(self.seeds, trials)],
@@ -191,6 +194,12 @@ class Comparison:
 def _means(some: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Name by name, the mean over several."""
     return {name: np.mean([one[name] for one in some], axis=0) for name in some[0]}
+
+
+def _pooled_part(some: Sequence[Part]) -> Part:
+    """The same part of the test cases over several seeds."""
+    means = {name: float(mean) for name, mean in _means([one.metrics for one in some]).items()}
+    return some[0]._replace(metrics=means)
 
 
 def _tests(values: Mapping[str, np.ndarray], reference: str) -> dict[str, Difference]:

@@ -221,7 +221,8 @@ def _ranks_of(
     if offered is None:
         without = {"history": split.asked, "log": split.log}.get(getattr(candidates, "without", ""))
         mask = seen_mask(without, device, np.arange(run.population.catalog.n_items))
-        return _full_ranks(run.method, key, asked, mask, cases.target[part])
+        offered = np.ones(part.shape, bool) if without is None else ~split.seen[part]
+        return _full_ranks(run.method, key, asked, mask, cases.target[part], offered)
     return _row_ranks(run.method, key, asked, _padded(offered).reshape(*part.shape, -1))
 
 
@@ -267,12 +268,12 @@ def _rank_all(key: jax.Array, case: Any, scores: jax.Array, target: Any, rivals:
 
 
 @jax.jit
-def _full_ranks(method: Method, key: jax.Array, asked: Asked, mask: Any, target: Any) -> Ranked:
+def _full_ranks(method: Method, key: jax.Array, asked: Asked, mask: Any, target: Any, offered: Any) -> Ranked:
     items = jnp.arange(method.catalog.n_items)
     scores = _scores(method, asked, items)
     scores = jnp.where(mask[:, None] & (items != target[..., None]), -jnp.inf, scores)
     rivals = items.size - mask.sum(axis=1, keepdims=True) - 1
-    return _rank_all(key, asked.case, scores, target, rivals)
+    return _missed(_rank_all(key, asked.case, scores, target, rivals), offered)
 
 
 @jax.jit
@@ -280,8 +281,12 @@ def _row_ranks(method: Method, key: jax.Array, asked: Asked, offered: Any) -> Ra
     scores = _scores(method, asked, offered)
     rivals = (offered >= 0).sum(axis=-1) - 1
     found = _rank_all(key, asked.case, scores, jnp.zeros(asked.case.shape, jnp.int32), rivals)
-    last = jnp.iinfo(jnp.int32).max  # a target that is no candidate
-    return found._replace(rank=jnp.where(offered[..., 0] >= 0, found.rank, last))
+    return _missed(found, offered[..., 0] >= 0)
+
+
+def _missed(found: Ranked, offered: Any) -> Ranked:
+    """A target that is no candidate comes last, behind every item there could be."""
+    return found._replace(rank=jnp.where(offered, found.rank, jnp.iinfo(jnp.int32).max))
 
 
 @partial(jax.jit, static_argnums=1)

@@ -1,5 +1,7 @@
 """Sessions, days and cycles: how a log is cut along time."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from tacit.errors import DataError
@@ -42,10 +44,23 @@ def merge_repeats(population: Population) -> Population:
     return take(population, keep)
 
 
-def comes_back(population: Population) -> bool:
-    """Whether anybody has any item twice: apps and places are used again, a film is rated once."""
-    pair = owners(population) * population.catalog.n_items + population.items
-    return np.unique(pair).size < pair.size
+def tied(population: Population) -> np.ndarray:
+    """True where an event has the time stamp of the same person's event before it; bool[events]."""
+    times, person = population.require_times("A count of ties"), owners(population)
+    return np.append(False, (np.diff(times) == 0) & (np.diff(person) == 0))[: times.size]
+
+
+def shuffle_ties(population: Population, seed: int = 0) -> Population:
+    """The same log, with a person's events of one time stamp in random order instead of the file's."""
+    population.require_times("ties = 'random'")
+    moment = np.cumsum(~tied(population))
+    order = np.lexsort((np.random.default_rng(seed).random(moment.size), moment))
+
+    def column(values: np.ndarray | None) -> np.ndarray | None:
+        return None if values is None else values[order]
+
+    labels, context = column(population.labels), column(population.context)
+    return replace(population, items=population.items[order], labels=labels, context=context)
 
 
 def at_least(population: Population, events: int) -> Population:

@@ -24,7 +24,7 @@ from tacit.lab.engine import CHUNK, Tally
 from tacit.lab.federation import Executor, Federation, Start
 from tacit.lab.outlook import warn
 from tacit.lab.progress import Bar
-from tacit.lab.protocol import Answers, load_protocol
+from tacit.lab.protocol import Answers, Protocol, load_protocol
 from tacit.lab.rounds import Rounds
 from tacit.lab.run import Run
 from tacit.lab.shelf import choose
@@ -42,7 +42,9 @@ def simulate(
     *,
     epsilon: float | None = None,
     settings: Mapping[str, Any] | None = None,
-    protocol: str | None = None,
+    protocol: str | Protocol | None = None,
+    repeats: str | None = None,
+    ties: str = "file",
     seed: int = 0,
     out: str | Path | None = None,
     resume: bool = False,
@@ -65,6 +67,8 @@ def simulate(
         epsilon: the privacy promise per run and device; the noise is found.
         settings: changes to the plan, such as {"hyper.dim": 32, "privacy.mechanism": "gaussian"}.
         protocol: hold something out, learn from the rest, and ask for it at the end; see `tacit protocols`.
+        repeats: evaluate "new" items only, or "all" test cases; by default what fits the log (see `load_protocol`).
+        ties: what orders a person's events of one time stamp before they are split: the "file", or a "random" draw.
         seed: the same seed gives the same run, whatever the chunk size and the buckets, to rounding.
         out: a folder for the run; it can be resumed there.
         resume: go on where the folder ends.
@@ -80,7 +84,9 @@ def simulate(
         start: parameters and homes to go on from; `Run.update` makes one.
     """
     chosen, population = choose(plan, settings, epsilon), as_population(log)
-    questions = None if protocol is None else _Questions(protocol, population, seed)
+    questions = None
+    if protocol is not None:
+        questions = _Questions(load_protocol(protocol, repeats=repeats, ties=ties), population, seed)
     if questions is not None:
         population, evaluate = questions.split.train, questions.ask
     federation = Federation(
@@ -108,9 +114,9 @@ class _Questions:
 
     answers: Answers
 
-    def __init__(self, protocol: str, log: Population, seed: int):
-        self.way, self.seed = load_protocol(protocol), seed
-        self.split = self.way.split(log, seed)
+    def __init__(self, way: Protocol, log: Population, seed: int):
+        self.way, self.seed = way, seed
+        self.split = way.split(log, seed)
 
     def ask(self, run: Run) -> dict[str, float]:
         self.answers = self.way.ask(run, self.split, self.seed)

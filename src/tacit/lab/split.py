@@ -3,6 +3,8 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from tacit.lab.data import Population
 from tacit.lab.sessions import days_of, first_of_each, sessions_of
 
 RECENT = 10  # events of the current session a case shows
+Repeats = Literal["new", "all"]  # which test cases are evaluated: of new items only, or of all
 
 
 class LeakWarning(UserWarning):
@@ -31,6 +34,10 @@ class Cases:
     def __len__(self) -> int:
         return self.device.size
 
+    def at(self, which: np.ndarray) -> "Cases":
+        """Some of the cases, by a mask or by their places."""
+        return Cases(**{name: column[which] for name, column in vars(self).items()})
+
 
 @dataclass(frozen=True)
 class Split:
@@ -42,11 +49,21 @@ class Split:
     valid: Cases | None = None
     people: Population | None = None  # device numbers of `test` point here if set, else into `train`
     notes: tuple[str, ...] = field(default=())
+    repeats: Repeats | None = None  # how targets that a person already has are treated; a protocol decides
+    treatment: str = ""  # the same as a sentence, with the reason
+    left_out: Cases | None = None  # test cases that are not evaluated under this treatment
 
     @property
     def asked(self) -> Population:
         """The devices that are asked, with the history they may use."""
         return self.train if self.people is None else self.people
+
+    @cached_property
+    def seen(self) -> np.ndarray:
+        """Of each test case, whether the target is in the history that the person may use; bool[m]."""
+        n = self.asked.catalog.n_items
+        had = np.unique(owners(self.asked) * n + self.asked.items)
+        return np.isin(self.test.device * n + self.test.target, had)
 
 
 # ---- asking ----

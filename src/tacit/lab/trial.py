@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.lab.data import Population
-from tacit.lab.protocol import Answers
+from tacit.lab.protocol import Answers, Protocol
 from tacit.lab.run import Run
 from tacit.lab.simulate import simulate
 from tacit.lab.statistics import Interval
@@ -60,6 +60,8 @@ class Trial:
             "digest": run.plan.digest,
             "protocol": self.answers.protocol,
             "candidates": self.answers.candidates,
+            "treatment": self.answers.treatment,
+            "parts": [part._asdict() for part in self.answers.parts],
             "notes": list(self.notes),
             "metrics": run.metrics,
             "intervals": {name: [i.low, i.high] for name, i in self.intervals.items()},
@@ -91,8 +93,10 @@ def in_bytes(size: float) -> str:
 def trial(
     plan: Plan,
     log: Population,
-    protocol: str = "full",
+    protocol: str | Protocol = "full",
     *,
+    repeats: str | None = None,
+    ties: str = "file",
     seed: int = 0,
     out: Path | None = None,
     resume: bool = False,
@@ -108,6 +112,8 @@ def trial(
         plan,
         log,
         protocol=protocol,
+        repeats=repeats,
+        ties=ties,
         seed=seed,
         out=out,
         resume=resume,

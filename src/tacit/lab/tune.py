@@ -105,6 +105,7 @@ class Tuning:
         return {
             "protocol": asked.protocol,
             "candidates": asked.candidates,
+            "treatment": asked.treatment,
             "metric": self.metric,
             "seed": self.seed,
             "search": {path: str(v) if isinstance(v, Range) else list(v) for path, v in self.search.items()},
@@ -124,6 +125,8 @@ def tune(
     trials: int = 20,
     protocol: str = "full",
     metric: str | None = None,
+    repeats: str | None = None,
+    ties: str = "file",
     seed: int = 0,
     quiet: bool | None = None,
 ) -> Tuning:
@@ -136,10 +139,13 @@ def tune(
         trials: how many to try; a grid of no more than that is tried whole.
         protocol: how to split and to ask, on the validation part and on the test part alike.
         metric: what decides, of those of the protocol; NDCG@10 where it has that, else its first.
+        repeats: evaluate "new" items only, or "all" test cases; by default what fits the log, on both parts alike.
+        ties: what orders a person's events of one time stamp before they are split: the "file", or a "random" draw.
         seed: of the draw, the splits and the runs.
         quiet: no bars; by default there are some where somebody watches.
     """
-    way, population = load_protocol(protocol), as_population(log)
+    population = as_population(log)
+    way = load_protocol(protocol, repeats=repeats, ties=ties).fixed(population)
     judged = metric_of(way, metric)
     variants = _variants(plan if isinstance(plan, Plan) else load_plan(plan), search, trials, seed)
     train = cut(way, population, seed).train  # the search sees nothing else of the log
@@ -150,10 +156,10 @@ def tune(
     attempts = []
     for variant, notes in zip(variants, heard):
         with listening(notes):
-            attempts.append(_attempt(variant, trial(variant.plan, train, protocol, seed=seed, quiet=quiet), judged))
+            attempts.append(_attempt(variant, trial(variant.plan, train, way, seed=seed, quiet=quiet), judged))
     best = max(attempts, key=lambda attempt: attempt.value)
     with listening([]):
-        test = trial(best.variant.plan, population, protocol, seed=seed, quiet=quiet)
+        test = trial(best.variant.plan, population, way, seed=seed, quiet=quiet)
     return Tuning(judged, seed, search, tuple(attempts), test, (*test.notes, *_hopeless(heard)))
 
 
