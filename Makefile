@@ -36,7 +36,7 @@ demo: $(VENV)/core ## train on a built-in log and compare, on your machine
 test: $(VENV)/dev ## run the tests
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
-test-slow: $(VENV)/dev ## run the tests that take minutes
+test-slow: $(VENV)/dev $(VENV)/bench ## run the tests that take minutes
 	@$(BIN)/python -m pytest -m slow -n 2 --dist loadfile
 
 test-deployed: $(VENV)/dev ## run the tests over real processes, and kill some of them

@@ -232,6 +232,8 @@ def row(plan, ndcg, epsilon=np.inf, trust="server", data="films", **more):
             "intervals": {"NDCG@10": [ndcg - 0.01, ndcg + 0.01], "HR@10": [0.0, 0.1]},
             "bytes_up": 1200.0,
             "bytes_down": 0.0,
+            "candidates": "all training items",
+            "treatment": "repeats allowed, as requested",
         },
         **more,
     }
@@ -271,7 +273,9 @@ def test_a_table_is_in_order_and_says_what_could_not_run():
     )
     assert "| raw data | a model |" in lines[2]
     assert lines[-1].endswith("| for organisations, and this log has none |")
-    assert tables(ROWS).startswith("**films, tiny**")
+    assert tables(ROWS).startswith(
+        "**films, tiny**\n\nAmong all training items; repeats allowed, as requested.\n\n| plan"
+    )
 
 
 def test_seeds_are_averaged():

@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tacit.lab.data import from_events
+from tacit.lab.evaluate import top_lists
+from tacit.lab.protocol import load_protocol
+from tacit.lab.simulate import simulate
 from tacit.metrics import Relevant, area, per_case, per_list, rank
 
 pytrec_eval = pytest.importorskip("pytrec_eval")
@@ -78,3 +82,27 @@ def test_auc_is_the_mann_whitney_statistic(case):
         mine, others = scores[u, positive[u]], scores[u, ~positive[u]]
         wanted = stats.mannwhitneyu(mine, others).statistic / (mine.size * others.size)
         assert found[user == u].mean() == pytest.approx(wanted, abs=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # ranx compiles with numba, which warns of casts of its own
+@pytest.mark.parametrize("repeats", ["new", "all"])
+def test_a_protocol_with_repeats_is_graded_like_ranx(repeats):
+    """The lists of everybody evaluated, judged by a library of its own, with and without what they have already."""
+    ranx = pytest.importorskip("ranx")
+    way = load_protocol("bench", repeats=repeats)
+    weight = 1 / np.arange(1, 61)
+    items = np.random.default_rng(0).choice(60, 300 * 12, p=weight / weight.sum())
+    split = way.split(from_events(np.repeat(np.arange(300), 12), items))
+    run = simulate("popularity", split.train, quiet=True)
+    answers = way.ask(run, split)
+    among = np.unique(split.train.items)
+    devices, lists = top_lists(run, split, 10, among=among, again=repeats == "all")
+    truth = {str(u): {str(t): 1} for u, t in zip(split.test.device, split.test.target)}
+    shown = {str(u): {str(item): 10.0 - at for at, item in enumerate(row)} for u, row in zip(devices, lists)}
+    assert set(truth) == set(shown)
+    judged = ranx.evaluate(ranx.Qrels(truth), ranx.Run(shown), ["hit_rate@10", "ndcg@10", "mrr@10"])
+    assert answers.metrics["HR@10"] == pytest.approx(judged["hit_rate@10"])
+    assert answers.metrics["NDCG@10"] == pytest.approx(judged["ndcg@10"])
+    assert 0 < answers.metrics["NDCG@10"] < 1
+    assert (answers.units.size == 300) == (repeats == "all")

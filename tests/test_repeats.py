@@ -8,11 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.catalog import Catalog
+from tacit.cli.common import print_trials
 from tacit.errors import DataError, PlanError
 from tacit.lab.candidates import Everything, Sampled
 from tacit.lab.compare import compare
 from tacit.lab.cut import owners
 from tacit.lab.data import Population
+from tacit.lab.data.describe import describe
+from tacit.lab.dossier import dossier
 from tacit.lab.evaluate import ranks
 from tacit.lab.protocol import PROTOCOLS, load_protocol
 from tacit.lab.repeats import WORDS, choose_repeats, new_items_only, repeat_share, repeats_allowed
@@ -21,7 +24,9 @@ from tacit.lab.shelf import load_plan
 from tacit.lab.simulate import simulate
 from tacit.lab.split import LeakWarning, leave_last_out
 from tacit.lab.synthetic import tastes
+from tacit.lab.trial import trial
 from tacit.lab.tune import tune
+from tacit.report.page import page as render
 
 DAY = 86_400.0
 
@@ -343,6 +348,28 @@ def test_every_face_says_the_treatment():
     assert found.to_dict()["treatment"] == "new items only, as requested"
     parts = found.to_dict()["plans"][0]["parts"]
     assert [part["cases"] for part in parts] == [2, 4, 2, 2]
+
+
+def test_tables_and_reports_show_both_treatments(capsys):
+    tried = trial(load_plan("popularity"), toy(30), repeats="new", quiet=True)
+    print_trials([tried])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "full: among all items not yet seen; new items only, as requested" in shown
+    for words in ("new items only │ 2 │ 0.815", "repeats allowed │ 4 │ 0.673", "2 of 4 test cases ask for an item"):
+        assert words in shown
+    page = render([dossier(tried, specimen=False)])
+    assert "New items only, as requested." in page
+    assert '<th scope="col" class="number">repeats allowed<small>4</small></th>' in page
+    plain = render([dossier(trial(load_plan("popularity"), no_repeats(30), quiet=True), specimen=False)])
+    assert "New items only: no person has an item twice." in plain
+    assert "repeats allowed<small>" not in plain
+
+
+def test_a_log_is_described_as_it_will_be_evaluated():
+    found = describe(tie_log())
+    assert (found.repeated, found.tied) == (pytest.approx(2 / 14), 0.25)
+    assert found.evaluation == choose_repeats(toy()).words
+    assert describe(tastes(20, 30, events=5)).tied is None
 
 
 # ---- ties of time stamps ----

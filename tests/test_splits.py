@@ -229,8 +229,9 @@ def test_sampled_candidates_were_never_touched():
     split = leave_last_out(world)
     rows = Sampled(split, 50, seed=1).rows(np.arange(len(split.test)))
     assert rows.shape == (len(split.test), 51)
-    for row, device, target in zip(rows, split.test.device, split.test.target):
-        assert row[0] == target
+    assert 0 < split.seen.mean() < 1
+    for row, device, target, seen in zip(rows, split.test.device, split.test.target, split.seen):
+        assert row[0] == (-1 if seen else target), "what the person has is no candidate"
         mine = world.items[world.offsets[device] : world.offsets[device + 1]]
         assert not np.isin(row[1:], mine).any()
         assert np.unique(row).size == 51

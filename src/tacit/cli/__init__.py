@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from tacit.cli.audit import audit_plan
-from tacit.cli.common import Epsilon, print_json, print_trials, with_settings
+from tacit.cli.common import Epsilon, Repeats, Ties, print_json, print_trials, with_settings
 from tacit.cli.compare import compare_plans
 from tacit.cli.data import app as data_commands
 from tacit.cli.demo import demo
@@ -86,6 +86,8 @@ def run(
     data: Data = "tastes",
     devices: Devices = 1000,
     protocol: Annotated[str, typer.Option(help="How to ask; `tacit protocols` lists the ways.")] = "full",
+    repeats: Repeats = None,
+    ties: Ties = "file",
     every: Annotated[int, typer.Option(min=0, help="Ask every so many rounds too; 0 asks at the end.")] = 0,
     seed: Seed = 0,
     epsilon: Epsilon = None,
@@ -119,6 +121,8 @@ def run(
         "budget": limit,
         "after": after,
         "every": every,
+        "repeats": repeats,
+        "ties": ties,
     }
     result = trial(chosen, log, protocol, seed=seed, **options)
     if resume or out:
@@ -157,11 +161,12 @@ def _budget(epsilon: float, days: float | None, devices: int) -> Any:
 
 @app.command()
 def protocols() -> None:
-    """The ways to ask."""
+    """The evaluation protocols: what is held out, what is ranked, what is measured, how repeats are treated."""
     from tacit.lab.protocol import PROTOCOLS
 
     for protocol in PROTOCOLS.values():
-        print(f"{protocol.name:<14} {protocol.about}\n{'':<14} {', '.join(protocol.metrics)}")
+        lines = (protocol.about, ", ".join(protocol.metrics), protocol.repeats)
+        print(f"{protocol.name:<14} {lines[0]}", *(f"{'':<14} {line}" for line in lines[1:]), sep="\n")
 
 
 @app.command(name="plan")

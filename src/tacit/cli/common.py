@@ -4,6 +4,11 @@ from typing import Annotated, Any
 
 import typer
 
+Repeats = Annotated[
+    str | None,
+    typer.Option(help="Evaluate `new` items only, or `all` test cases, repeats included; else what fits the log."),
+]
+Ties = Annotated[str, typer.Option(help="What orders a person's events of one time stamp: the `file`, or `random`.")]
 Epsilon = Annotated[float | None, typer.Option(help="The privacy promise of the run; the noise is found.")]
 
 
@@ -54,13 +59,30 @@ def print_trials(results: list) -> None:
         for result, fact in zip(results, facts):
             table.add_row(result.run.plan.name, *fact.values())
     Console().print(table)
-    print(f"{results[0].answers.protocol}: among {results[0].answers.candidates}")
+    print_treatment({result.run.plan.name: result.answers for result in results})
     for note in dict.fromkeys(note for result in results for note in result.notes):
         print(f"note: {note}")
     for line in sorted({result.terms for result in results}):
         print(line)
     if len(results) == 1:
         print(_spent(results[0].run.spent()))
+
+
+def print_treatment(answers: dict[str, Any]) -> None:
+    """What was ranked and how repeats were treated; where there are some, every plan under both treatments."""
+    from rich.console import Console
+    from rich.table import Table
+
+    common = next(iter(answers.values()))
+    print(f"{common.protocol}: among {common.candidates}; {common.treatment}")
+    if not common.parts:
+        return
+    metric = "NDCG@10" if "NDCG@10" in common.metrics else next(iter(common.metrics))
+    table = Table(metric, "test cases", *answers)
+    for row, part in enumerate(common.parts):
+        values = (f"{one.parts[row].metrics[metric]:.3f}" for one in answers.values())
+        table.add_row(part.label, f"{part.cases:,}", *values)
+    Console().print(table)
 
 
 def _facts(result: Any, intervals: bool) -> dict[str, str]:

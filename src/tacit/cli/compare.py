@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tacit.cli.common import parsed, print_json
+from tacit.cli.common import Repeats, Ties, parsed, print_json, print_treatment
 
 
 def compare_plans(
@@ -13,6 +13,8 @@ def compare_plans(
     data: Annotated[str, typer.Option(help="A name from `tacit data list`, or a CSV or Parquet file.")] = "tastes",
     devices: Annotated[int, typer.Option(min=1, help="People, where the data is a synthetic world.")] = 1000,
     protocol: Annotated[str, typer.Option(help="How to ask; `tacit protocols` lists the ways.")] = "full",
+    repeats: Repeats = None,
+    ties: Ties = "file",
     seeds: Annotated[int, typer.Option(min=1, help="How often each plan runs.")] = 3,
     sweep: Annotated[
         list[str] | None, typer.Option(help="privacy.epsilon=0.5,1,2 and so on; may be repeated: all combinations.")
@@ -29,7 +31,8 @@ def compare_plans(
     from tacit.lab.data.datasets import open_log
 
     settings, swept = parsed(setting or []), dict(_swept(text) for text in sweep or [])
-    options = {"settings": settings, "reference": reference, "out": out, "quiet": True if as_json else None}
+    options = {"settings": settings, "repeats": repeats, "ties": ties, "reference": reference, "out": out}
+    options["quiet"] = True if as_json else None
     try:
         found = compare(plans, open_log(data, devices, 0), protocol, range(seeds), swept, **options)
     except KeyboardInterrupt:
@@ -70,7 +73,8 @@ def _print(found: Any) -> None:
         for column in columns:
             table.add_row(column, *(fact[column] for fact in facts.values()))
     Console().print(table)
-    print(f"{found.common.protocol}: among {found.common.candidates}; ± is half an interval\n{found.covers}")
+    print_treatment({name: found.pooled(name).answers for name in found.names})
+    print(f"± is half an interval. {found.covers}")
     if len(found.names) > 1:
         print(found.marks)
     for name, floor in found.floors.items():

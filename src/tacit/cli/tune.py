@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tacit.cli.common import print_json, with_settings
+from tacit.cli.common import Repeats, Ties, print_json, with_settings
 
 
 def tune_plan(
@@ -18,6 +18,8 @@ def tune_plan(
     data: Annotated[str, typer.Option(help="A name from `tacit data list`, or a CSV or Parquet file.")] = "tastes",
     devices: Annotated[int, typer.Option(min=1, help="People, where the data is a synthetic world.")] = 1000,
     protocol: Annotated[str, typer.Option(help="How to ask; `tacit protocols` lists the ways.")] = "full",
+    repeats: Repeats = None,
+    ties: Ties = "file",
     metric: Annotated[str | None, typer.Option(help="What decides; NDCG@10 where the protocol has it.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same search.")] = 0,
     setting: Annotated[
@@ -35,7 +37,7 @@ def tune_plan(
     if out is not None and out.suffix != ".toml":
         raise typer.BadParameter(f"--out takes a file that ends in .toml, got {str(out)!r}.")
     chosen, space = with_settings(load_plan(plan), setting or []), dict(read_search(text) for text in search)
-    options = {"trials": trials, "protocol": protocol, "metric": metric, "seed": seed}
+    options = {"trials": trials, "protocol": protocol, "metric": metric, "repeats": repeats, "ties": ties, "seed": seed}
     found = tune(chosen, open_log(data, devices, seed), space, **options, quiet=True if as_json else None)
     if out is not None:
         _write(found, out)
@@ -75,7 +77,8 @@ def _print(found: Any) -> None:
     chosen = f"the highest of {len(found.attempts)}, so it flatters"
     print(f"validation {found.metric}: {_number(best.value, best.interval)}, {chosen}")
     print(
-        f"test {found.metric}: {_number(found.tested, interval)}, asked once; {asked.protocol}: among {asked.candidates}"
+        f"test {found.metric}: {_number(found.tested, interval)}, asked once; {asked.protocol}: among {asked.candidates}; "
+        f"{asked.treatment}"
     )
     for note in found.notes:
         print(f"note: {note}")

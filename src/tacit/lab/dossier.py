@@ -89,17 +89,19 @@ def _data(run: Run, setting: Mapping[str, Any]) -> dict[str, Any]:
 def _asked(run: Run) -> dict[str, Any]:
     answers, split = run.answers, run.split
     if answers is None:
-        return {"protocol": None, "metrics": run.metrics, "intervals": {}, "groups": {}, "notes": []}
+        return {"protocol": None, "metrics": run.metrics, "parts": [], "intervals": {}, "groups": {}, "notes": []}
     known = PROTOCOLS.get(answers.protocol)
     return {
         "protocol": {
             "name": answers.protocol,
             "about": known.about if known else "",
             "candidates": answers.candidates,
+            "treatment": answers.treatment,
             "by": answers.by,
             "units": int(answers.units.size),
         },
         "metrics": answers.metrics,
+        "parts": [part._asdict() for part in answers.parts],
         "intervals": {name: _interval(answers.interval(name)) for name in answers.values},
         "groups": {} if split is None else _groups(answers, split),
         "notes": [*answers.notes, *answers.doubts],

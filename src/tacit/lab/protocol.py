@@ -89,6 +89,16 @@ class Protocol:
         ordered = shuffle_ties(log, seed) if self.ties == "random" else log
         return treat(self._told(self.cut(ordered, seed), seed), self.choice(log))
 
+    @property
+    def repeats(self) -> str:
+        """How repeats are treated, in a sentence, before there is a log."""
+        told = self.only or self.chosen
+        return (
+            told.words
+            if told
+            else "new items only, or repeats allowed where at least half of a log's events are repeats"
+        )
+
     def choice(self, log: Population) -> Choice:
         """How repeats are treated on this log."""
         return self.only or self.chosen or choose_repeats(log)

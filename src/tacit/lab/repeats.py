@@ -55,12 +55,14 @@ def requested(repeats: Repeats) -> Choice:
 
 
 def percent(share: float) -> str:
-    """A share as a person reads it; what is more than nothing is not called 0 %.
+    """A share as a person reads it: what is more than nothing is not called 0 %, what is not all is not called 100 %.
 
-    >>> percent(0.419), percent(0.0004)
-    ('42 %', 'less than 1 %')
+    >>> percent(0.419), percent(0.0004), percent(0.9996)
+    ('42 %', 'less than 1 %', 'more than 99 %')
     """
-    return "less than 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
+    if 0 < share < 0.005 or 0.995 <= share < 1:
+        return "less than 1 %" if share < 0.5 else "more than 99 %"
+    return f"{100 * share:.0f} %"
 
 
 def treat(split: Split, choice: Choice) -> Split:

@@ -44,6 +44,7 @@ def comparison(group: list[Dossier], charts: Charts, number: int, groups: int) -
     name = f"results-{number}" if number > 1 else "results"
     parts = [_setting(group), _legend(group), _summary(group)]
     if metric is not None:
+        parts.append(_repeats(group, metric))
         drawn = [_tradeoff, _compared, _rounds, _groups] if len(group) > 1 else [_tradeoff, _rounds, _groups]
         parts += [section(group, metric, charts, number) for section in drawn]
     parts += [*_dials(group, charts, number), _traffic(group, charts, number)]
@@ -66,6 +67,8 @@ def _setting(group: list[Dossier]) -> Html:
         words.append(
             f"Asked as “{protocol['name']}”: {protocol['about']}. Ranked among {protocol['candidates']}; {unit}."
         )
+        treatment = protocol.get("treatment", "")
+        words += [f"{treatment[0].upper()}{treatment[1:]}."] if treatment else []
     alike = {name: value for name, value in group[0]["setting"].items() if name != "data" and _all(group, name, value)}
     words += [f"{', '.join(f'{name} {value}' for name, value in alike.items())}.".capitalize()] if alike else []
     notes = list(dict.fromkeys([*data["notes"], *(note for one in group for note in one["notes"])]))
@@ -100,6 +103,25 @@ def _summary(group: list[Dossier]) -> Html:
     words = (
         "Below each metric, half the width of its 95 % interval. ε is that of the whole run; what it means stands under "
         "“What is promised”."
+    )
+    return tag("figure", tag("div", table, cls="scroll"), tag("figcaption", words))
+
+
+def _repeats(group: list[Dossier], metric: str) -> Html:
+    """Every plan under both treatments of repeats, where a test case asks for an item that the person has."""
+    parts = group[0].get("parts") or []
+    if not parts:
+        return join()
+    heads = [tag("th", "plan", scope="col")]
+    heads += [tag("th", part["label"], tag("small", f"{part['cases']:,}"), scope="col", cls="number") for part in parts]
+    rows = []
+    for one in group:
+        values = [tag("td", f"{part['metrics'][metric]:.3f}", cls="number") for part in one["parts"]]
+        rows.append(tag("tr", tag("th", one["name"], scope="row"), *values))
+    table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), cls="repeats")
+    words = (
+        f"{metric} by how repeated items are treated, with the number of test cases. New items only: what a person has is "
+        "left out of the ranking, and such test cases are not evaluated. Repeats allowed: nothing is left out."
     )
     return tag("figure", tag("div", table, cls="scroll"), tag("figcaption", words))
 

@@ -98,6 +98,7 @@ def _found(run: Run, answers: Answers) -> dict[str, Any]:
         "intervals": {name: [span.low, span.high] for name, span in spans.items()},
         "questions": int(answers.units.size),
         "candidates": answers.candidates,
+        "treatment": answers.treatment,
         "devices": len(run.population),
         "device": "organisation" if among_organisations(run.plan) else "person",
         "rounds": len(run.rounds),

@@ -42,7 +42,8 @@ def tables(rows: Iterable[Row]) -> str:
     parts = []
     for name in dict.fromkeys(row["data"] for row in found):
         mine = [row for row in found if row["data"] == name]
-        parts.append(f"**{mine[0]['label']}**\n\n{table(mine)}")
+        how = next((f"Among {row['candidates']}; {row['treatment']}." for row in mine if "metrics" in row), "")
+        parts.append("\n\n".join(filter(None, (f"**{mine[0]['label']}**", how, table(mine)))))
     return "\n\n".join(parts)
 
 

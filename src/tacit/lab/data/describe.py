@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from tacit.lab.data import Population
+from tacit.lab.repeats import choose_repeats, percent, repeat_share
+from tacit.lab.sessions import tied
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 TAIL = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -30,6 +32,9 @@ class Statistics:
     tail: dict[str, float]
     label_counts: dict[str, int]  # at most eleven distinct labels, else empty
     fields: dict[str, list[str]]  # item, person, event
+    repeated: float  # share of the events that repeat an item of the same person
+    evaluation: str  # how repeats are treated by default, in a sentence
+    tied: float | None  # share of the users whose last event has the time stamp of the one before; None without times
     notes: list[str]
 
     @property
@@ -70,8 +75,17 @@ def describe(world: Population) -> Statistics:
             "person": [field.name for field in catalog.person_fields],
             "event": [field.name for field in catalog.event_fields],
         },
+        repeat_share(world),
+        choose_repeats(world).words,
+        None if world.times is None else tied_ends(world),
         list(world.notes),
     )
+
+
+def tied_ends(world: Population) -> float:
+    """The share of the users whose last event has the time stamp of the one before it: their file order decides."""
+    last = world.offsets[1:][world.lengths > 1] - 1
+    return float(tied(world)[last].mean()) if last.size else 0.0
 
 
 def _pairs(world: Population) -> int:
@@ -156,6 +170,9 @@ def _counts(found: Statistics) -> list[tuple[str, str]]:
         ("events per item", f"{found.events_per_item:,.2f}"),
         ("quantiles", "  ".join(f"{q}: {value:,.0f}" for q, value in found.lengths.items())),
     ]
+    rows.append(("repeats", found.evaluation))
+    if found.tied is not None:
+        rows.append(("ties", f"{percent(found.tied)} of the users' last events have the time stamp of the one before"))
     rows += [("silos", f"{found.silos:,}")] if found.silos is not None else []
     return rows + [(f"{about} fields", ", ".join(names)) for about, names in found.fields.items() if names]
 
