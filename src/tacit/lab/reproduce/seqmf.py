@@ -83,7 +83,7 @@ class _Paper:
         """Figure 2: who is active when, before and after the log is cut into cycles."""
         log = clean(self.where.worlds[0])
         for words, balanced in (("by the calendar", False), ("in cycles of each person's own days", True)):
-            counts = active_people(log, cycles_of(log, self.where.cycles, balanced))
+            counts = active_people(log, cycles_of(log, self.where.cycles, balanced), self.where.cycles)
             points = [(float(t), float(n)) for t, n in enumerate(counts)]
             figure = Figure("figure2", f"Figure 2: active people {words}", self.where.label, "cycle", "people")
             figure.draw("active people", points)
