@@ -59,6 +59,8 @@ def live(
 ) -> Timeline:
     """Train on cycle 0, then ask in each cycle and absorb it.
 
+    A person without an event before a cycle is not evaluated in it: candidates are the items seen before and the target.
+
     Args:
         plan: what to run; a plan of 0 rounds is asked all the same.
         log: everybody's events, with times.
