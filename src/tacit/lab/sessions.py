@@ -63,7 +63,7 @@ def cycles_of(population: Population, cycles: int, balanced: bool = True) -> np.
 
     `balanced` divides each person's own active days. With as many days as cycles or more, every cycle gets a nearly
     equal number of them. With fewer, a person is active in as many cycles as there are days: the days of all such
-    people are dealt to the cycles in turn, so that the numbers of active people differ by one at most. Otherwise the
+    people are assigned round-robin, so that the numbers of active people differ by one at most. Otherwise the
     calendar is cut into equal spans, whoever is active in them.
     """
     day, person = days_of(population), owners(population)
@@ -73,10 +73,10 @@ def cycles_of(population: Population, cycles: int, balanced: bool = True) -> np.
         span = day.max() - day.min() + 1
         return ((day - day.min()) * cycles // span).astype(np.int64)
     new = np.append(True, (np.diff(day) != 0) | (np.diff(person) != 0))[: day.size]
-    return _dealt(np.bincount(person[new], minlength=len(population)), cycles)[np.cumsum(new) - 1]
+    return _round_robin(np.bincount(person[new], minlength=len(population)), cycles)[np.cumsum(new) - 1]
 
 
-def _dealt(days: np.ndarray, cycles: int) -> np.ndarray:
+def _round_robin(days: np.ndarray, cycles: int) -> np.ndarray:
     """The cycle of each active day, person by person, from how many days each person has."""
     person = np.repeat(np.arange(days.size), days)
     rank = np.arange(person.size) - np.repeat(np.cumsum(days) - days, days)
@@ -87,7 +87,7 @@ def _dealt(days: np.ndarray, cycles: int) -> np.ndarray:
 
 
 def _stride(cycles: int) -> int:
-    """The step from turn to turn: it visits every cycle, and the next few turns lie well apart from each other.
+    """The step from turn to turn: it visits every cycle, and a few turns in a row lie apart where such a step exists.
 
     Multiples of the golden ratio, taken modulo 1, are spread evenly however many of them there are.
     """

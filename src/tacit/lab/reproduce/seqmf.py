@@ -66,8 +66,9 @@ class _Paper:
     def dynamic(self) -> Dynamic:
         return Dynamic(self._place(FOLLOWED))
 
-    def _place(self, users: dict[str, dict[str, int | None]]) -> Place:
-        return place(self.paper, self.options.data, self.options.seeds, users[self.options.size][self.paper])
+    def _place(self, users: dict[str, dict[str, int | None]], seeds: Iterable[int] | None = None) -> Place:
+        seeds = self.options.seeds if seeds is None else seeds
+        return place(self.paper, self.options.data, seeds, users[self.options.size][self.paper])
 
     def parts(self) -> Iterator[Table | Figure]:
         """In the paper's order."""
@@ -97,11 +98,12 @@ class _Paper:
 
     def activity(self) -> Iterable[Figure]:
         """Figure 2: who is active when, before and after the log is cut into cycles."""
-        log = clean(self.where.worlds[0])
+        where = self._place(USERS, self.options.seeds[:1])  # one world is shown
+        log = clean(where.worlds[0])
         for words, balanced in (("by the calendar", False), ("in cycles of each person's own days", True)):
-            counts = active_people(log, cycles_of(log, self.where.cycles, balanced), self.where.cycles)
+            counts = active_people(log, cycles_of(log, where.cycles, balanced), where.cycles)
             points = [(float(t), float(n)) for t, n in enumerate(counts)]
-            figure = Figure("figure2", f"Figure 2: active people {words}", self.where.label, "cycle", "people")
+            figure = Figure("figure2", f"Figure 2: active people {words}", where.label, "cycle", "people")
             figure.draw("active people", points)
             figure.notes.append(
                 f"From {counts.min()} to {counts.max()} of {len(log)} people are active, coefficient of variation "
