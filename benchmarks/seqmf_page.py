@@ -1,13 +1,35 @@
 """Puts the numbers of the results into docs/seqmf.md: every number of its tables comes from a file in results.
 
-tacit reproduce seqmf --out benchmarks/results/reproduce-seqmf.json
+tacit reproduce seqmf --part table1 --part table2 --part figure4 --out three-seeds.json
+tacit reproduce seqmf --part table1 --data apps-weak --out weak.json
+tacit reproduce seqmf --part figure2 --part figure3 --part figure5 --part figure6 --part cost --seeds 1 --out one-seed.json
 python benchmarks/seqmf_cold.py
-python benchmarks/seqmf_page.py
+python benchmarks/seqmf_page.py three-seeds.json weak.json one-seed.json
+
+Files that are named take the place of the same parts in results/reproduce-seqmf.json; without any, the page is written anew.
 """
 
+import json
 import re
+import sys
+from pathlib import Path
 
-from pages import fill, read, span, table
+from pages import RESULTS, fill, read, reproduced, span, table
+
+
+def merge(files: list[str]) -> None:
+    """Put the parts of some runs in the place of the same parts, measured on the same data."""
+    found = read("reproduce-seqmf")
+    parts = {_which(part): part for part in found["parts"]}
+    for file in files:
+        parts |= {_which(part): part for part in json.loads(Path(file).read_text(encoding="utf-8"))["parts"]}
+    text = json.dumps({**found, "parts": list(parts.values())}, indent=1, ensure_ascii=False)
+    (RESULTS / "reproduce-seqmf.json").write_text(f"{text}\n", encoding="utf-8")
+
+
+def _which(part: dict) -> tuple[str, str, str]:
+    return part["name"], part["title"], part["data"]
+
 
 # ---- people who are new ----
 
@@ -84,8 +106,29 @@ def figures() -> str:
     return "\n".join(parts)
 
 
-PARTS = {"depth": depth, "kept": kept, "recipes": recipes, "italy": italy, "tables": tables, "figures": figures}
+def activity() -> str:
+    """Figure 2: who is active in a cycle, in one line each."""
+    found = [one for one in read("reproduce-seqmf")["parts"] if one["name"] == "figure2"]
+    return "\n".join(f"- {one['title']} ({one['data']}): {one['notes'][0]}" for one in found)
+
+
+def cost() -> str:
+    """Section 4.3."""
+    return reproduced("reproduce-seqmf", only=("cost",))
+
+
+PARTS = {
+    "depth": depth,
+    "kept": kept,
+    "recipes": recipes,
+    "italy": italy,
+    "tables": tables,
+    "figures": figures,
+    "activity": activity,
+    "cost": cost,
+}
 
 
 if __name__ == "__main__":
+    merge(sys.argv[1:])
     fill("seqmf.md", PARTS)

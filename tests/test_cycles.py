@@ -11,7 +11,7 @@ from tacit.lab.cut import owners, take
 from tacit.lab.cycles import live
 from tacit.lab.data import from_events
 from tacit.lab.evaluate import ranks
-from tacit.lab.sessions import clean, cycles_of
+from tacit.lab.sessions import active_people, clean, cycles_of, days_of
 from tacit.lab.shelf import load_plan
 from tacit.lab.simulate import simulate
 from tacit.lab.split import cold_start, cycle
@@ -25,6 +25,84 @@ SMALL = {"hyper.dim": 8, "hyper.spread": 0.1}
 @pytest.fixture(scope="module")
 def log():
     return clean(apps(12, days=12, seed=1))
+
+
+# ---- balanced cycles ----
+
+
+def few_days(people=40, most=9, span=60, seed=0):
+    """People with 1 to `most` active days, somewhere within the span, and two events on each."""
+    random = np.random.default_rng(seed)
+    days = [np.sort(random.choice(span, random.integers(1, most + 1), replace=False)) for _ in range(people)]
+    owner = np.repeat(np.arange(people), [2 * own.size for own in days])
+    times = np.concatenate([np.repeat(own, 2) * DAY + np.tile([60.0, 120.0], own.size) for own in days])
+    return from_events(owner, random.integers(0, 5, owner.size), times)
+
+
+def variation(log, cycles, balanced):
+    """The coefficient of variation of the number of active people in a cycle."""
+    active = active_people(log, cycles_of(log, cycles, balanced), cycles)
+    assert active.size == cycles
+    return active.std() / active.mean()
+
+
+@pytest.mark.parametrize(
+    ("make", "cycles"),
+    [
+        (lambda: clean(apps(100)), 34),
+        (lambda: clean(apps(30)), 34),
+        (lambda: clean(apps(60, days=7, seed=2)), 8),  # nobody has as many active days as there are cycles
+        (few_days, 34),
+        (lambda: few_days(most=1), 12),
+        (lambda: few_days(people=7, most=5), 13),
+    ],
+)
+def test_balanced_cycles_have_nearly_equal_numbers_of_active_people(make, cycles):
+    log = make()
+    active = active_people(log, cycles_of(log, cycles), cycles)
+    assert active.max() - active.min() <= 1
+    assert variation(log, cycles, True) < variation(log, cycles, False)
+
+
+@pytest.mark.parametrize("cycles", [2, 5, 12, 34])
+def test_balanced_cycles_keep_a_persons_days_whole_and_in_order(cycles):
+    log = few_days(most=40)
+    cycle, person, day = cycles_of(log, cycles), owners(log), days_of(log)
+    assert cycle.shape == log.items.shape  # one cycle for each event
+    assert cycle.min() >= 0
+    assert cycle.max() < cycles
+    for u in range(len(log)):
+        mine, days = cycle[person == u], day[person == u]
+        assert (np.diff(mine) >= 0).all()
+        assert all(np.unique(mine[days == one]).size == 1 for one in np.unique(days))
+        assert np.unique(mine).size == min(np.unique(days).size, cycles)  # active in as many cycles as there can be
+
+
+def test_a_persons_few_days_lie_apart():
+    """Two active days in ten cycles are not in neighbouring cycles, and nobody's days all come late."""
+    log = few_days(people=30, most=9, seed=3)
+    cycle, person = cycles_of(log, 34), owners(log)
+    for u in range(len(log)):
+        mine = np.unique(cycle[person == u])
+        assert (np.diff(mine) >= 34 // (2 * mine.size + 2)).all()
+
+
+def test_balanced_cycles_of_a_log_with_idle_people():
+    log = from_events(np.array([0, 2]), np.array([0, 1]), np.array([1.0, 1.0]) * DAY)  # person 1 has no event
+    assert active_people(log, cycles_of(log, 3), 3).sum() == 2
+
+
+def test_a_person_without_earlier_events_is_not_evaluated():
+    """The only candidate would be the target itself: a hit for every method."""
+    times = np.array([0, 10, 20, 86_400, 86_410, 86_420, 86_430], float)
+    log = from_events(np.array([0, 0, 0, 0, 0, 1, 1]), np.array([0, 1, 0, 1, 0, 2, 3]), times)
+    found = live("mru", log, 2, every=2, metrics=("HR@1",), balanced=False).metrics["HR@1"]
+    assert found.tolist() == [0.0]  # person 0 alone: MRU says 1 after 1
+    new = from_events(np.array([0, 0, 1, 1]), np.array([0, 1, 2, 3]), np.array([0, 10, 86_400, 86_410], float))
+    assert np.isnan(live("mru", new, 2, every=2, metrics=("HR@1",), balanced=False).metrics["HR@1"]).all()
+
+
+# ---- a plan over time ----
 
 
 def test_a_cycle_is_answered_by_what_came_before_it(log):

@@ -220,6 +220,19 @@ def test_a_server_that_is_killed_while_it_closes_closes_the_round_again(town, mo
     close(arrays(town.session.params), arrays(simulate(town.kit.plan, town.world, seed=0, quiet=True).params))
 
 
+def test_a_server_with_momentum_restarts_after_every_round(tmp_path):
+    """What is left of earlier rounds is in the server's checkpoint: bit for bit the server that went on."""
+    server = {"rule": "sgd", "rate": 0.5, "momentum": 0.9, "scale": "mean"}
+    plan, world = choose("fcf", {"rounds": 3, "hyper.dim": 2, "server": server}), short_world(9)
+    through, restarted = (Town(tmp_path / name, plan, world, (1, 4, 4)).enrol() for name in ("through", "restarted"))
+    through.play()
+    for _ in range(restarted.kit.rounds):
+        restarted.play(1)
+        restarted.again()
+    same(arrays(restarted.session.params), arrays(through.session.params))
+    close(arrays(restarted.session.params), arrays(simulate(plan, world, seed=0, quiet=True).params))
+
+
 @pytest.mark.slow
 def test_stages_resume_at_their_border(tmp_path):
     """Counts first, then a table; the server is killed after every round."""

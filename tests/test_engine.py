@@ -238,6 +238,26 @@ def test_an_interrupted_run_ends_exactly_as_an_uninterrupted_one(tmp_path, sampl
     assert plain(Folder(tmp_path / "cut").rows()) == plain(whole.rounds)
 
 
+@pytest.mark.parametrize("sampler", [{"sampler": "all"}, {"sampler": "fixed", "count": 4}], ids=["rounds", "scanned"])
+def test_momentum_is_in_the_checkpoint(tmp_path, sampler):
+    """Half of the rounds, then the rest from the checkpoint: bit for bit the run that was never interrupted."""
+    plan = fcf(rounds=6, sampler=sampler, server={**SGD, "momentum": 0.9})
+    whole = run(plan)
+
+    def stop(_):
+        os.kill(os.getpid(), signal.SIGINT)
+        return {}
+
+    with pytest.raises(KeyboardInterrupt):
+        run(plan, out=tmp_path / "cut", evaluate=stop, every=3)
+    assert Folder(tmp_path / "cut").latest() == 3
+    resumed = run(plan, out=tmp_path / "cut", resume=True)
+    same(whole.params, resumed.params)
+    same(homes_by_device(whole), homes_by_device(resumed))
+    plain = run(fcf(rounds=6, sampler=sampler))
+    assert not np.allclose(whole.params["items"], plain.params["items"], atol=1e-4)  # momentum does something
+
+
 def test_resuming_after_the_end_changes_nothing(tmp_path):
     whole = run(fcf(), out=tmp_path / "r")
     again = run(fcf(), out=tmp_path / "r", resume=True)

@@ -108,6 +108,27 @@ def test_an_optimiser_is_optax_with_the_tables_penalty(name):
     close(params, optax.apply_updates(PARAMS, moves))
 
 
+def test_gradient_descent_with_momentum_by_hand():
+    """m ← β·m + g, θ ← θ − α·m, with g = Σ + decay·θ: two rounds, every number worked out."""
+    rule = build_rule({"rule": "sgd", "rate": 0.1, "momentum": 0.5, "decay": 0.5, "scale": "sum"})
+    params, state = {"x": jnp.array([1.0, -2.0])}, rule.init({"x": jnp.zeros(2)})
+    for total in ([4.0, 1.0], [2.0, 0.0]):
+        params, state = rule.finish(params, ({"x": jnp.array([total])}, jnp.array([2.0])), jnp.array(2), state)
+    # g₁ = (4.5, 0), θ₁ = (.55, −2);  g₂ = (2.275, −1), m₂ = (4.525, −1), θ₂ = (.0975, −1.9)
+    np.testing.assert_allclose(params["x"], [0.0975, -1.9], rtol=1e-6)
+    np.testing.assert_allclose(jax.tree.leaves(state)[0], [4.525, -1.0], rtol=1e-6)
+
+
+def test_momentum_is_a_setting_of_gradient_descent_alone():
+    for value in (0.0, 1.0):
+        with pytest.raises(PlanError, match=rf"server.momentum must be above 0 and at most 0.999, got {value}"):
+            build_rule({"rule": "sgd", "rate": 0.1, "momentum": value})
+    with pytest.raises(PlanError, match=r"server has no setting 'momentum'"):
+        build_rule({"rule": "adam", "rate": 0.1, "momentum": 0.9})
+    assert build_rule({"rule": "sgd", "rate": 0.1}).moves_rows
+    assert not build_rule({"rule": "sgd", "rate": 0.1, "momentum": 0.9}).moves_rows
+
+
 # ---- claims ----
 
 

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from tacit.cli import app
 from tacit.lab.cycles import Timeline
 from tacit.lab.reproduce import Options, seqmf
-from tacit.lab.reproduce.seqmf_printed import METRICS, TABLES
-from tacit.lab.reproduce.seqmf_study import RIVALS, TUNED, Static, mechanisms, place
+from tacit.lab.reproduce.seqmf_printed import CORES, DIM, INSTALLED, METRICS, MILLISECONDS, TABLES
+from tacit.lab.reproduce.seqmf_study import RIVALS, TUNED, Static, mechanisms, operations, phone_flops, place
 from tacit.lab.reproduce.tables import Cell, Figure, Table
 from tacit.report import write_paper
 from tacit.report.paper import curves
@@ -33,9 +33,48 @@ def test_printed_numbers():
 
 
 def test_activity(tiny):
-    calendar, cycles = seqmf.reproduce(Options(("figure2",), seeds=(0,)))
-    assert cycles.series["active people"][0] == (0.0, 8.0)  # everybody is active in their own first cycle
+    calendar, cycles = seqmf.reproduce(Options(("figure2",), seeds=(0, 1)))  # of which one is shown
+    counts = [people for _, people in cycles.series["active people"]]
+    assert len(counts) == len(calendar.series["active people"]) == 34
+    assert max(counts) - min(counts) <= 1  # as Figure 2, right
     assert calendar.data == "apps, synthetic, 8 people, 1 seed"
+    (note,) = cycles.notes
+    assert note.startswith(f"From {min(counts):g} to {max(counts):g} of 8 people are active, coefficient of variation ")
+
+
+# ---- section 4.3: the cost of a round on a phone ----
+
+
+def test_the_printed_cost_formula():
+    """Every number of section 4.3, from the inputs it names: 80 apps, dimension 128, eight cores of which two are kept."""
+    counted = operations(INSTALLED, DIM)
+    assert (INSTALLED, DIM) == (80, 128)
+    assert counted == {"user vector": 5_057_376, "gradient": 4_336_880}
+    assert phone_flops(CORES) == pytest.approx(66.24e9)
+    milliseconds = {part: 1e3 * count / phone_flops(CORES) for part, count in counted.items()}
+    assert sum(milliseconds.values()) == pytest.approx(0.1418, abs=5e-5)
+    # The paper rounds each of the two, and adds what is rounded.
+    assert {part: round(value, 3) for part, value in milliseconds.items()} == MILLISECONDS
+    assert sum(MILLISECONDS.values()) == pytest.approx(0.141)
+    assert round(sum(milliseconds.values()), 3) == 0.142
+
+
+def test_the_cost_formula_counts_whole_operations():
+    for dim in range(1, 9):
+        exact = dim**3 / 3 + 3 * dim**2 / 2 + 7 * dim / 6 + 2 * dim * (dim - 1)
+        assert operations(0, dim)["user vector"] == pytest.approx(dim + exact)
+    assert operations(2, 3)["gradient"] == 3 * 2 + 3 * 3 * 2 + 2 * 3 * (2 + 4) + 2 * 2 * 9 + 4 * 4
+
+
+def test_the_cost_stands_beside_what_was_measured():
+    (table,) = seqmf.reproduce(Options(("cost",), seeds=(0,)))
+    assert "80 apps, dimension 128" in table.data
+    user, both = table.texts()["user vector, T_u"], table.texts()["both"]
+    assert user["operations"] == "5,057,376"
+    assert both["operations"] == "9,394,256"
+    assert both["ms, by the formula"] == "0.1418 (0.1410)"
+    assert float(both["ms, measured here"]) > 0
+    assert any("0.076 + 0.065 = 0.141" in note for note in table.notes)
 
 
 def answered(**rows):

@@ -111,17 +111,43 @@ def test_the_server_takes_the_printed_step():
     close(run.params["items"], start - 0.5 * (made + 0.1 * start))
 
 
+def read(reading, **hyper):
+    return seqmf(**dict(zip(("orientation", "denominator"), reading)), **hyper)
+
+
 @pytest.mark.parametrize("reading", READINGS, ids="/".join)
-def test_other_readings_of_the_design_matrix(reading):
-    one = seqmf()
-    own = one.prepare(plain_history(HISTORY))
+def test_readings_of_the_design_matrix(reading):
+    """Eq. 5 and Eq. 6 disagree; each of the four readings is a pair of settings."""
     matrix, vector = READINGS[reading]
-    made = design(own.table, own.uses, *reading)
-    np.testing.assert_allclose(made, matrix)
-    # As if the steps had been counted so: then S is what `relative` makes of them.
-    other = own._replace(steps=(made * own.uses[:, None]).reshape(-1))
-    found = one.adapt(None, {"items": Q}, {"vector": jnp.zeros(2)}, other)["vector"]
-    np.testing.assert_allclose(found, vector, rtol=1e-5)
+    one = read(reading)
+    own, p, made = gradient(one)
+    np.testing.assert_allclose(design(own.table, own.uses, *reading), matrix)
+    np.testing.assert_allclose(relative(own, *reading).reshape(3, 3), matrix)
+    np.testing.assert_allclose(p, vector, rtol=1e-5)
+    c = jnp.array([0.5, 0.25, 0.25])
+    np.testing.assert_allclose(made, jax.grad(loss)(Q, p, c, jnp.asarray(matrix)), rtol=1e-4)
+    home = one.adapt(None, {"items": Q}, {"vector": jnp.zeros(2)}, own)
+    np.testing.assert_allclose(home["vector"], vector, rtol=1e-5)
+
+
+def test_the_worked_example_is_the_default_reading():
+    assert (seqmf().orientation, seqmf().denominator) == ("source", "occurrences")
+    np.testing.assert_array_equal(gradient(seqmf())[1], gradient(read(("source", "occurrences")))[1])
+    with pytest.raises(PlanError, match=r"orientation must be one of 'source', 'target', got 'row'"):
+        seqmf(orientation="row")
+    with pytest.raises(PlanError, match=r"denominator must be one of 'occurrences', 'departures', got 'all'"):
+        seqmf(denominator="all")
+
+
+@pytest.mark.parametrize("reading", READINGS, ids="/".join)
+def test_readings_of_a_short_history(reading):
+    """A short history keeps only the pairs that occur; each reading is the same matrix all the same."""
+    own, _ = habits(jnp.asarray(np.random.default_rng(0).integers(40, size=60)), 40, 128)
+    assert isinstance(own.steps, Rows)
+    made = relative(own, *reading)
+    assert (np.diff(made.index)[: int((made.index < made.rows).sum()) - 1] > 0).all()
+    n = own.items.shape[0]
+    np.testing.assert_allclose(dense(made).reshape(n, n), design(own.table, own.uses, *reading), rtol=1e-6)
 
 
 def test_without_sequence_it_is_matrix_factorisation():

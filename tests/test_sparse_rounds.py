@@ -94,6 +94,7 @@ def test_when_rows_will_do():
     for other in (
         {"rule": "adam", "rate": 0.1},
         {"rule": "sgd", "rate": 0.1, "decay": 0.5},
+        {"rule": "sgd", "rate": 0.1, "momentum": 0.9},
         {"rule": "weighted_mean"},
         {"rule": "mean_step", "momentum": 0.9},
     ):

@@ -177,7 +177,7 @@ def test_days_cycles_and_who_is_active():
         for day in np.unique(days):
             assert np.unique(mine[days == day]).size == 1, "a day is not cut"
     busy = np.flatnonzero([np.unique(days_of(world)[person == u]).size >= 5 for u in range(len(world))])
-    balanced, calendar = active_people(world, cycle), active_people(world, cycles_of(world, 5, balanced=False))
+    balanced, calendar = (active_people(world, one, 5) for one in (cycle, cycles_of(world, 5, balanced=False)))
     assert balanced.min() >= busy.size, "everybody with enough days is active in every cycle"
     assert balanced.sum() >= calendar.sum()
 

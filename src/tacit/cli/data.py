@@ -88,7 +88,9 @@ def _active(log, cycles: int) -> dict[str, list[int]]:
     from tacit.lab.sessions import active_people, cycles_of
 
     ways = {"active_by_calendar": False, "active_by_own_days": True}
-    return {name: active_people(log, cycles_of(log, cycles, balanced)).tolist() for name, balanced in ways.items()}
+    return {
+        name: active_people(log, cycles_of(log, cycles, balanced), cycles).tolist() for name, balanced in ways.items()
+    }
 
 
 def _describe_papers(as_json: bool) -> None:

@@ -22,7 +22,7 @@ from tacit.lab.run import Run
 from tacit.lab.sessions import cycles_of
 from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate
-from tacit.lab.split import cycle
+from tacit.lab.split import Cases, Split, cycle
 from tacit.metrics import average, levels, per_case
 from tacit.plans import Plan
 
@@ -59,6 +59,8 @@ def live(
 ) -> Timeline:
     """Train on cycle 0, then ask in each cycle and absorb it.
 
+    A person without an event before a cycle is not evaluated in it: candidates are the items seen before and the target.
+
     Args:
         plan: what to run; a plan of 0 rounds is asked all the same.
         log: everybody's events, with times.
@@ -68,7 +70,8 @@ def live(
         knows: whether a person's own state follows the history after every cycle, or only when the table is trained.
         settings: changes to the plan, as for `tacit.simulate`.
         metrics: by name; the mean over a session's questions, then a person's sessions, then people.
-        balanced: cut each person's own days into cycles, so that everybody is active in each; else the calendar.
+        balanced: divide each person's own active days, so that nearly as many people are active in each cycle; else
+            the calendar.
         seed: of the runs, and of ties.
     """
     if every < 1:
@@ -113,13 +116,20 @@ def _ask(
     seed: int,
     grid: Sequence[int],
 ) -> list[float]:
-    """The metrics of one cycle, of people with the history known; not a number where nobody was active in it."""
+    """The metrics of one cycle, of people with the history known; not a number where there is no test case."""
     if not (when == now).any():
         return [math.nan] * len(metrics)
     split = replace(cycle(log, when, now, recent=SESSION), people=known)
+    split = replace(split, test=_with_candidates(split))
     if not len(split.test):
         return [math.nan] * len(metrics)
     seen = SeenBefore(split, plus_target=True, in_training=True)
     found = ranks(run, split, seen, seed=seed, grid=grid)
     groups = levels("user", split.test.device, split.test.session)
     return [average(per_case(found, name), groups).value for name in metrics]
+
+
+def _with_candidates(split: Split) -> Cases:
+    """The test cases of people with earlier events; without any, the target is the only candidate, and always a hit."""
+    some = split.train.lengths[split.test.device] > 0
+    return split.test.at(some)

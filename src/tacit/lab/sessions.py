@@ -1,5 +1,6 @@
 """Sessions, days and cycles: how a log is cut along time."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -72,10 +73,12 @@ def at_least(population: Population, events: int) -> Population:
 
 
 def cycles_of(population: Population, cycles: int, balanced: bool = True) -> np.ndarray:
-    """The cycle of each event, 0 … cycles − 1.
+    """The cycle of each event, 0 … cycles − 1; a person's days stay whole and in order.
 
-    `balanced` cuts each person's own active days, in order, into cycles of nearly equal day count, so that everybody is
-    active in every cycle; otherwise the calendar is cut, and people come and go.
+    `balanced` divides each person's own active days. With as many days as cycles or more, every cycle gets a nearly
+    equal number of them. With fewer, a person is active in as many cycles as there are days: the days of all such
+    people are assigned round-robin, so that the numbers of active people differ by one at most. Otherwise the
+    calendar is cut into equal spans, whoever is active in them.
     """
     day, person = days_of(population), owners(population)
     if cycles < 2:
@@ -84,15 +87,29 @@ def cycles_of(population: Population, cycles: int, balanced: bool = True) -> np.
         span = day.max() - day.min() + 1
         return ((day - day.min()) * cycles // span).astype(np.int64)
     new = np.append(True, (np.diff(day) != 0) | (np.diff(person) != 0))[: day.size]
-    total = np.cumsum(new)
-    some = population.lengths > 0
-    start = np.repeat(total[population.offsets[:-1][some]], population.lengths[some])
-    rank = total - start
-    days = np.repeat(np.maximum.reduceat(rank, population.offsets[:-1][some]) + 1, population.lengths[some])
-    return rank * cycles // days
+    return _round_robin(np.bincount(person[new], minlength=len(population)), cycles)[np.cumsum(new) - 1]
 
 
-def active_people(population: Population, cycle: np.ndarray) -> np.ndarray:
-    """How many people are active in each cycle."""
+def _round_robin(days: np.ndarray, cycles: int) -> np.ndarray:
+    """The cycle of each active day, person by person, from how many days each person has."""
+    person = np.repeat(np.arange(days.size), days)
+    rank = np.arange(person.size) - np.repeat(np.cumsum(days) - days, days)
+    few = days[person] < cycles
+    turn = (np.cumsum(few) - 1) * _stride(cycles) % cycles
+    cycle = np.where(few, turn, rank * cycles // days[person])
+    return cycle[np.lexsort((cycle, person))]  # a person's earlier day goes to the earlier cycle
+
+
+def _stride(cycles: int) -> int:
+    """The step from turn to turn: it visits every cycle, and a few turns in a row lie apart where such a step exists.
+
+    Multiples of the golden ratio, taken modulo 1, are spread evenly however many of them there are.
+    """
+    coprime = np.flatnonzero(np.gcd(np.arange(cycles), cycles) == 1)
+    return int(coprime[np.abs(coprime - cycles * (math.sqrt(5) - 1) / 2).argmin()])
+
+
+def active_people(population: Population, cycle: np.ndarray, cycles: int) -> np.ndarray:
+    """How many people are active in each of so many cycles."""
     pairs = np.unique(np.stack([cycle, owners(population)]), axis=1)
-    return np.bincount(pairs[0])
+    return np.bincount(pairs[0], minlength=cycles)

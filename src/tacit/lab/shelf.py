@@ -118,7 +118,6 @@ def _complete(stage: Stage, number: int) -> Stage:
     }
     _same_helper(parts["cohort"], method, f"{where} cohort.helper of {stage.method}")
     written = {name: {**getattr(stage, name), **_settings(part)} for name, part in parts.items()}
-    written["server"].pop("optimiser", None)  # the rule's name says it
     return replace(stage, hyper=_settings(method), **written)
 
 

@@ -55,8 +55,7 @@ def _settings_of(stage: Stage) -> list[str]:
     mechanism, rule, sampler = stage.privacy["mechanism"], stage.server["rule"], stage.cohort["sampler"]
     names += ["trains", "rounds", "privacy", "privacy.mechanism", *_inside("privacy", mechanism_class(mechanism))]
     names += ["server", "server.rule", *_inside("server", RULES.get(rule, Optimiser))]
-    names += ["cohort", "cohort.sampler", *_inside("cohort", SAMPLERS.get(sampler))]
-    return [name for name in names if name != "server.optimiser"]  # the rule's name says it
+    return [*names, "cohort", "cohort.sampler", *_inside("cohort", SAMPLERS.get(sampler))]
 
 
 def _inside(table: str, part: type | None) -> list[str]:

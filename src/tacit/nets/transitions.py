@@ -10,6 +10,8 @@ from tacit.nets.solve import dot
 from tacit.rows import Rows, coalesce, dense
 
 DAY = 86_400.0  # seconds
+Orientation = Literal["source", "target"]
+Denominator = Literal["occurrences", "departures"]
 
 
 class Habits(NamedTuple):
@@ -85,8 +87,8 @@ def since(items: jax.Array, times: jax.Array, days: float) -> jax.Array:
 def design(
     table: jax.Array,
     uses: jax.Array,
-    orientation: Literal["source", "target"] = "source",
-    denominator: Literal["occurrences", "departures"] = "occurrences",
+    orientation: Orientation = "source",
+    denominator: Denominator = "occurrences",
 ) -> jax.Array:
     """S_ij, how much item j counts for item i, float[n, n], from n_ij and how often each item was used.
 
@@ -98,12 +100,19 @@ def design(
     return above / jnp.where(below > 0, below, 1.0)[:, None]
 
 
-def relative(own: Habits) -> jax.Array | Rows:
-    """S as `design` has it by default, flat, in the form of the steps."""
+def relative(
+    own: Habits, orientation: Orientation = "source", denominator: Denominator = "occurrences"
+) -> jax.Array | Rows:
+    """S as `design` has it, flat, in the form of the steps."""
     if not isinstance(own.steps, Rows):
-        return design(own.table, own.uses).reshape(-1)
-    source = ends_of(own.steps, own.items.shape[0])[0]
-    return own.steps.with_value(own.steps.value / jnp.maximum(own.uses.at[source].get(mode="clip"), 1.0))
+        return design(own.table, own.uses, orientation, denominator).reshape(-1)
+    n, steps = own.items.shape[0], own.steps
+    source, target = ends_of(steps, n)
+    below = own.uses if denominator == "occurrences" else count(source, steps.value, n)
+    if orientation == "target":  # n_ji stands at j·n + i, and belongs to i·n + j
+        steps = coalesce(jnp.where(source < n, target * n + source, n * n), steps.value, n * n)
+        source = ends_of(steps, n)[0]
+    return steps.with_value(steps.value / jnp.maximum(below.at[source].get(mode="clip"), 1.0))
 
 
 def ends_of(steps: Rows, n: int) -> tuple[jax.Array, jax.Array]:

@@ -17,7 +17,6 @@ from tacit.settings import fill, setting
 
 Estimate = tuple[dict[str, Any], jax.Array]
 _OPTIMISERS = {
-    "sgd": optax.sgd,
     "adam": optax.adam,
     "adagrad": optax.adagrad,
     "rmsprop": optax.rmsprop,
@@ -120,22 +119,16 @@ def _whole(count: jax.Array) -> jax.Array:
     return jnp.round(count) if jnp.issubdtype(count.dtype, jnp.floating) else count
 
 
-class Optimiser(Rule):
+class Descent(Rule):
     """One step of an optax optimiser against the gradient, with `decay`·params added for the shared tables' penalty."""
 
-    name: ClassVar[str] = "optimiser"
-    optimiser: str = setting()
     rate: float = setting(above=0.0)
     decay: float = setting(0.0, at_least=0.0)
     scale: Literal["mean", "sum"] = setting("mean")
 
-    @property
-    def moves_rows(self) -> bool:
-        """Without moments and without decay."""
-        return self.optimiser == "sgd" and self.decay == 0
-
+    @abstractmethod
     def _optax(self) -> optax.GradientTransformation:
-        return _OPTIMISERS[self.optimiser](self.rate)
+        """The optimiser."""
 
     def init(self, params: dict) -> Any:
         """The optimiser's moments."""
@@ -150,11 +143,36 @@ class Optimiser(Rule):
         return {**optax.apply_updates(params, moves)}, state  # pyright: ignore[reportGeneralTypeIssues, reportCallIssue]
 
 
-RULES: dict[str, type[Rule]] = {rule.name: rule for rule in (MeanStep, WeightedMean, Count)}
+class GradientDescent(Descent):
+    """params − rate · gradient; with `momentum` β, params − rate · m, where m ← β·m + gradient."""
+
+    name: ClassVar[str] = "sgd"
+    momentum: float | None = setting(None, above=0.0, at_most=0.999)
+
+    @property
+    def moves_rows(self) -> bool:
+        """Without decay and without momentum, which go on moving what nobody sent."""
+        return self.decay == 0 and self.momentum is None
+
+    def _optax(self) -> optax.GradientTransformation:
+        return optax.sgd(self.rate, self.momentum)
+
+
+class Optimiser(Descent):
+    """An adaptive optimiser of optax, by its name."""
+
+    name: ClassVar[str] = "optimiser"
+    optimiser: str = eqx.field(static=True, kw_only=True)
+
+    def _optax(self) -> optax.GradientTransformation:
+        return _OPTIMISERS[self.optimiser](self.rate)
+
+
+RULES: dict[str, type[Rule]] = {rule.name: rule for rule in (MeanStep, WeightedMean, Count, GradientDescent)}
 
 
 def build_rule(server: Mapping[str, Any], where: str = "server") -> Rule:
-    """The rule a stage names: `mean_step`, `weighted_mean`, `count`, `similarity`, or an optax optimiser.
+    """The rule a stage names: `mean_step`, `weighted_mean`, `count`, `similarity`, `sgd`, or an optax optimiser.
 
     >>> build_rule({"rule": "adam", "rate": 0.01}).optimiser
     'adam'
@@ -162,7 +180,7 @@ def build_rule(server: Mapping[str, Any], where: str = "server") -> Rule:
     settings = dict(server)
     name = settings.pop("rule")
     if name in _OPTIMISERS:
-        return fill(Optimiser, {**settings, "optimiser": name}, where)
+        return fill(Optimiser, settings, where, optimiser=name)
     if name not in RULES:
         raise PlanError(unknown(where, name, [*RULES, *_OPTIMISERS], "rule"))
     return fill(RULES[name], settings, where)

@@ -13,7 +13,7 @@ from tacit.errors import DataError
 from tacit.nets.dual import narrow_ridge
 from tacit.nets.mf import dot, gather, ridge
 from tacit.nets.session import newest, pooled
-from tacit.nets.transitions import Habits, follow, habits, precede, relative, since
+from tacit.nets.transitions import Denominator, Habits, Orientation, follow, habits, precede, relative, since
 from tacit.rows import Rows
 from tacit.settings import setting
 
@@ -37,6 +37,9 @@ class SequentialMatrixFactorisation(Method):
     α gives every item of the catalogue a share, c = (d^γ + α)/(Σ d^γ + αN) with target 0 where d = 0, as the authors'
     code does; the update is then dense.
 
+    The paper's Eq. 5 and its worked example Eq. 6 disagree about S. The example is the default, S_ij = how often j
+    follows i, divided by the occurrences of i; `orientation` and `denominator` give the other readings.
+
     The user vector and the table have clocks of their own: `solves` says when the vector follows its table.
 
     Paper: Saiapin et al., "Federated privacy-preserving collaborative filtering for on-device next app prediction"
@@ -49,6 +52,8 @@ class SequentialMatrixFactorisation(Method):
     smoothing: float = setting(0.0, at_least=0.0)  # α
     gamma: float = setting(1.0, above=0.0)
     sequence: bool = setting(True)  # without: matrix factorisation
+    orientation: Orientation = setting("source")  # row i of S: what follows i; target: what i follows
+    denominator: Denominator = setting("occurrences")  # what a row of S is divided by; departures: the times i was left
     last: int = setting(1, at_least=0)  # how many events of the session a score looks at; 0: all
     pool: Literal["sum", "mean"] = setting("sum")  # and what it makes of them
     window: float | None = setting(None, above=0.0)  # days of history before the newest event; by default all
@@ -110,7 +115,7 @@ class SequentialMatrixFactorisation(Method):
         if not self.sequence:
             nothing = jnp.zeros(())
             return Terms(Q_u, c, rest, nothing, nothing, jnp.zeros(c.shape))
-        S = relative(own)
+        S = relative(own, self.orientation, self.denominator)
         B = follow(S, Q_u)
         return Terms(Q_u, c, rest, S, B, (Q_u * B).sum(axis=1))
 

@@ -7,11 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tacit.lab.cost import cost
 from tacit.lab.cycles import Knows, Timeline, live
-from tacit.lab.data import Population
+from tacit.lab.data import Population, from_events
 from tacit.lab.data.datasets import about_dataset, dataset
+from tacit.lab.reproduce.seqmf_printed import PER_CYCLE
 from tacit.lab.sessions import clean
 from tacit.lab.shelf import choose
+from tacit.lab.simulate import simulate
 from tacit.lab.statistics import Comparison, Interval, compare, interval
 from tacit.lab.trial import Trial, trial
 from tacit.lab.tune import tune
@@ -130,6 +133,32 @@ def static(where: Place, trials: int, rows: Mapping[str, tuple[str, dict]] = RIV
 def _note(found: Static, pooled: dict, row: str, plan: Plan, done: Trial) -> None:
     pooled.setdefault(row, []).append(done.answers.values)
     found.digests[row], found.epsilon[row] = plan.digest, done.epsilon
+
+
+# ---- the cost of a round on a phone ----
+
+
+def operations(installed: int, dim: int) -> dict[str, int]:
+    """What section 4.3 counts for one device: T_u, to solve the user vector, and T_g, for the gradient of the items."""
+    n, d = installed, dim
+    matrix = 2 * d**2 * n + d  # T_m
+    right = 2 * d * n**2 + 4 * n * d + 2 * n  # T_r
+    solve = d * (d + 1) * (2 * d + 7) // 6 + 2 * d * (d - 1)  # T_s = d³/3 + 3d²/2 + 7d/6 + 2d(d − 1)
+    gradient = 3 * n + 3 * d * n + 2 * d * (n + n**2) + 2 * n * d**2 + 4 * n**2
+    return {"user vector": matrix + right + solve, "gradient": gradient}
+
+
+def phone_flops(cores: Iterable[tuple[int, float]]) -> float:
+    """Operations a second, by the paper's rule: cores times cycles times 4."""
+    return PER_CYCLE * sum(count * cycles for count, cycles in cores)
+
+
+def measured_cost(installed: int, dim: int, seed: int = 0) -> dict[str, float]:
+    """What `cost` measures on this machine for one device with so many items, all of them used."""
+    random = np.random.default_rng(seed)
+    items = np.concatenate([np.arange(installed), random.integers(installed, size=20 * installed)])
+    plan = choose("seqmf-paper", {**PRINTED, "hyper.dim": dim, "hyper.installed": installed, "rounds": 1})
+    return cost(simulate(plan, from_events(np.zeros(items.size, int), items), seed=seed, quiet=True))
 
 
 # ---- cycle by cycle ----
