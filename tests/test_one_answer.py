@@ -104,9 +104,13 @@ def same_lists(run: Run, node: Node, person: int, **options) -> int:
 
 
 DEPLOYABLE = [name for name in plan_names() if deployable(name)]
+METHODS = {load_plan(name).stages[-1].method: name for name in reversed(DEPLOYABLE)}  # one plan of each
+QUICK = {*METHODS.values(), "seqmf-eb", "seqmf-free"}
 
 
-@pytest.mark.parametrize("name", DEPLOYABLE)
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in DEPLOYABLE]
+)
 def test_the_simulator_and_a_device_list_the_same(name, tmp_path):
     world, plan = long_world(), untrained(name)
     run = simulate(plan, world, quiet=True)
