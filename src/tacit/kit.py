@@ -25,7 +25,7 @@ from tacit.catalog import Catalog, Field
 from tacit.errors import PlanError
 from tacit.plans import Plan
 from tacit.privacy.price import Price, price
-from tacit.privacy.sampler import Pooled, Sampler, Volunteers, build_sampler
+from tacit.privacy.sampler import Sampler, Volunteers, build_sampler
 from tacit.privacy.total import empty
 from tacit.record import write_arrays, write_json, write_text
 from tacit.wire import Schema, pack_tree, schema_of, unpack_tree
@@ -147,8 +147,9 @@ class Kit:
 
 def _for_the_lab(sampler: Sampler) -> str | None:
     """Why a sampler has no place on real devices."""
-    if isinstance(sampler, Pooled):
-        return "pools raw histories, which is for the lab alone"
+    if sampler.fitted != "rounds":
+        needs = {"pooled": "pools raw histories", "helped": "needs a third party that helps"}
+        return f"{needs[sampler.fitted]}, which is for the lab alone"
     if isinstance(sampler, Volunteers) and sampler.because == "public":
         return (
             "reads histories that are public, which no device has to send; ask volunteers (cohort.because = 'consent')"

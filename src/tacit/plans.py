@@ -64,16 +64,10 @@ class Stage:
                         f"Stage.privacy.{promise} = {self.privacy[promise]!r} is an empty promise: mechanism "
                         f"'none' adds no noise. Name a mechanism, or leave {promise} out."
                     )
-        pooled = self.cohort["sampler"] in ("pooled", "helped")  # the lab fits; no rounds are counted
         if self.rounds and not self.trains:
             raise PlanError(
                 f"Stage.trains is empty but {self.rounds} rounds would ask devices for reports; "
                 "name the leaves to train, or set rounds = 0."
-            )
-        if self.trains and not self.rounds and not pooled:
-            raise PlanError(
-                f"Stage.trains promises to train {', '.join(self.trains)} in 0 rounds; "
-                "set rounds, or leave trains empty."
             )
 
 

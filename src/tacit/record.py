@@ -9,7 +9,7 @@ card.json, card.md   what it guarantees, for a public registry
 dossier.json        what a report shows of it
 ledgers.json, .npz  what every device has sent, over this run and those before it
 state/LATEST        the name of the newest complete checkpoint
-state/000120/       arrays after 120 rounds: params.npz, rule.npz, homes.npz
+state/000120/       arrays after 120 rounds: params.npz, rule.npz, homes.npz; rows.npz, where messages differ in size
 """
 
 import json
@@ -163,8 +163,10 @@ class Folder:
 
     def restore(self, part: str, like: Any) -> Any:
         """Arrays of the newest checkpoint, in the shape of `like`."""
-        done = self.latest()
-        return read_arrays(self.path / "state" / f"{done:09d}" / f"{part}.npz", like)
+        path = self.path / "state" / f"{self.latest():09d}" / f"{part}.npz"
+        if not path.exists():
+            raise RunError(f"{self.path} cannot be resumed: its state has no {path.name}; run the plan again.")
+        return read_arrays(path, like)
 
     def rewind(self, rounds_done: int) -> None:
         """Forget rounds after a checkpoint: they will be run again, to the same end."""

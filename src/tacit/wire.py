@@ -77,15 +77,25 @@ class Schema:
         """Size of one message, header included; the most it can be where rows are not said."""
         return _HEADER.size + 4 * self.weights + sum(leaf.bytes(rows) for leaf in self.leaves)
 
+    def bytes_of(self, messages: Any, rows: Any) -> Any:
+        """Bytes of so many messages; `rows` [..., tables] says how many rows of each table written by rows they hold."""
+        each = np.array([leaf.row_bytes for leaf in self.leaves if leaf.form == "rows"], np.int64)
+        return messages * int(self.bytes(0)) + np.asarray(rows, np.int64) @ each
+
     def like(self) -> Any:
         """The shapes and types of what the leaves stand for, put together."""
         shapes = [jax.ShapeDtypeStruct(leaf.shape, np.dtype(leaf.dtype)) for leaf in self.leaves]
         return jax.tree.unflatten(self.tree, shapes)
 
     @property
+    def tables(self) -> int:
+        """How many leaves are written row by row."""
+        return sum(leaf.form == "rows" for leaf in self.leaves)
+
+    @property
     def has_rows(self) -> bool:
         """Whether positions are visible in the message."""
-        return any(leaf.form == "rows" for leaf in self.leaves)
+        return self.tables > 0
 
 
 def schema_of(payload: Any, weights: int, form: Literal["dense", "rows"] = "dense") -> Schema:

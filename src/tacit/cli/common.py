@@ -100,15 +100,18 @@ def _spent(spent: Any) -> str:
 
     def both(name: str) -> str:
         one, other = (spent[name][which] for which in ("median", "worst"))
-        return " and ".join("∞" if math.isinf(value) else f"{value:,.4g}" for value in (one, other))
+        return " and ".join("raw data" if value is None else _amount(value) for value in (one, other))
 
     limit, days = spent["budget"]["epsilon"], spent["budget"]["days"]
     window = "" if days is None else f" in {days:g} days"
     budget = "no budget" if math.isinf(limit) else f"of a budget of {limit:g}{window}"
-    return (
-        f"spent so far over all runs, by the median and the worst device: ε {both('epsilon')} ({budget}); "
-        f"{both('messages')} message(s); {both('bytes')} bytes"
+    return f"spent so far over all runs, by the median and the worst device: ε {both('epsilon')} ({budget}); " + (
+        "raw data" if spent["raw_data"]["median"] else f"{both('messages')} message(s); {both('bytes')} bytes"
     )
+
+
+def _amount(value: float) -> str:
+    return f"{value:,.4g}".replace("inf", "∞")
 
 
 def needs_flower() -> None:

@@ -53,7 +53,8 @@ def _print(plan: Any, cost: Any, views: tuple) -> None:
     for claim in cost.beside:
         print(f"beside it: {claim}")
     for number, (stage, priced, view) in enumerate(zip(plan.stages, cost.stages, views), 1):
-        print(f"\nstage {number}: {stage.method}, {stage.privacy['mechanism']}, {stage.rounds} rounds")
+        how = "raw data" if priced.raw else f"{stage.privacy['mechanism']}, {stage.rounds} rounds"
+        print(f"\nstage {number}: {stage.method}, {how}")
         for claim in priced.claims:
             print(f"  {claim}")
         for word in priced.visible:

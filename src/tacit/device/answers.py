@@ -1,5 +1,6 @@
 """Answers at home: recommendations from the last broadcast and one's own history. Nothing is sent; offline will do."""
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -9,11 +10,10 @@ import numpy as np
 from tacit.device import shard
 from tacit.device.method import build
 from tacit.device.node import Node, homes_of
-from tacit.device.rank import top
-from tacit.device.round import KEYS
+from tacit.device.rank import RECENT, shuffled, tie_key, top
 from tacit.errors import DeviceError, unknown
 
-RECENT = 64  # the latest events that a score may look at
+_top = partial(jax.jit, static_argnames="k")(top)
 
 
 class Recommended(NamedTuple):
@@ -33,17 +33,16 @@ def recommend(node: Node, user: str | None = None, k: int = 10, filter_seen: boo
         raise DeviceError("The people of this home are not those of its last run; take part in another, and ask again.")
     params = jax.tree.map(jnp.asarray, kept.broadcast(kit.params))
     method = build(kit.plan.stages[stage], kit.catalog)
-    local, own = shard.adapted(method, stage, params, people, homes_of(kit, kept, people, stage, None), person)
+    homes = homes_of(kit, kept, people, stage, None)
+    local, own = shard.adapted(method, stage, params, people, homes, person)
     mine = people.items[people.offsets[person] : people.offsets[person + 1]]
     recent = np.full(RECENT, -1, np.int32)
     recent[RECENT - min(RECENT, mine.size) :] = mine[-RECENT:]
-    items = np.arange(kit.catalog.n_items, dtype=np.int32)
-    candidates = np.where(np.isin(items, mine), -1, items) if filter_seen else items
-    key = jax.random.key(0, impl=KEYS)  # only equal scores are settled by it
-    best, scores = top(
-        key, method, params, local, own, jnp.asarray(recent), jnp.asarray(candidates), min(k, items.size)
-    )
-    names = items if kit.names is None else kit.names
+    items = shuffled(np.arange(kit.catalog.n_items, dtype=np.int32))
+    barred = np.isin(items, mine) if filter_seen else np.zeros(items.size, bool)
+    key = tie_key(jnp.asarray(homes.secret[person]))
+    best, scores = _top(key, method, params, local, own, recent, items, k=k, barred=barred)
+    names = range(items.size) if kit.names is None else kit.names
     return [
         Recommended(str(names[i]), float(score)) for i, score in zip(np.asarray(best), np.asarray(scores)) if i >= 0
     ]

@@ -1,12 +1,15 @@
-"""Ranking at home: the best candidates by the method's own score."""
+"""Ranking at home: the best candidates by the method's own score. The simulator and evaluation rank by the same function."""
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tacit.device.method import Method
+from tacit.device.round import KEYS
 
+RECENT = 64  # how many of a device's newest events a recommendation sees
 EMPTY = "no candidate is left, or scores are no numbers because training or adapting diverged"  # why a list may be
 
 
@@ -15,14 +18,37 @@ def numbers(scores: jax.Array) -> jax.Array:
     return jnp.where(jnp.isnan(scores), -jnp.inf, scores)
 
 
-def top(
-    key: jax.Array, method: Method, params: dict, local: Any, own: Any, recent: jax.Array, candidates: jax.Array, k: int
-) -> tuple[jax.Array, jax.Array]:
-    """The k best candidates and their scores, best first; equal scores in random order; padding is -1.
+def shuffled(candidates: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Candidates in the order in which `top` lists equal scores; the same on every device, so that it is made once."""
+    return np.asarray(jax.random.permutation(jax.random.key(seed, impl=KEYS), candidates))
 
-    What has a score that is no number is not listed.
+
+def tie_key(secret: jax.Array, seed: int | jax.Array = 0) -> jax.Array:
+    """The key by which a device settles equal scores: its own, so that devices do not all list the same items."""
+    key = jax.random.key(seed, impl=KEYS)
+    return jax.random.fold_in(jax.random.fold_in(key, secret[0]), secret[1])
+
+
+def top(
+    key: jax.Array,
+    method: Method,
+    params: dict,
+    local: Any,
+    own: Any,
+    recent: Any,
+    candidates: Any,
+    k: int,
+    barred: Any = False,
+) -> tuple[jax.Array, jax.Array]:
+    """The k best candidates and their scores, best first; what is barred, -1 or scored by no number is not listed.
+
+    Equal scores stand in the order of the candidates, beginning at a place drawn with the key: `shuffled` candidates and a
+    `tie_key` make that order random. A short list ends in -1.
     """
-    shuffled = jax.random.permutation(key, candidates)
-    scores = numbers(method.score(params, local, own, recent, shuffled))
-    best, places = jax.lax.top_k(scores, k)
-    return jnp.where(best > -jnp.inf, shuffled[places], -1), best
+    size = candidates.shape[0]
+    scores = jnp.where(barred, -jnp.inf, numbers(method.score(params, local, own, recent, candidates)))
+    start = jax.random.randint(key, (), 0, size)
+    # top_k keeps the first of equals. Turning the scores is much faster than a shuffle for every device.
+    turned = jax.lax.dynamic_slice(jnp.concatenate([scores, scores]), (start,), (size,))
+    best, places = jax.lax.top_k(turned, min(k, size))
+    return jnp.where(best > -jnp.inf, candidates[(places + start) % size], -1), best

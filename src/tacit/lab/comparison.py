@@ -185,10 +185,16 @@ class Comparison:
             "floor": self.floors.get(variant.name),
             "metrics": {metric: score.to_dict() for metric, score in self.scores[variant.name].items()},
             "parts": [part._asdict() for part in pooled.answers.parts],
-            "bytes_up_per_device": float(np.mean([trial.run.bytes_up_per_device for trial in trials])),
+            "sent": pooled.sent,
+            "bytes_up_per_device": _mean([trial.run.bytes_up_per_device for trial in trials]),
             "seconds": pooled.seconds,
             "trials": [{"seed": seed, **trial.to_dict()} for seed, trial in zip(self.seeds, trials)],
         }
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The mean; None where raw data was needed, of which no bytes are counted."""
+    return None if None in values else float(np.mean(np.array(values, float)))
 
 
 def _means(some: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

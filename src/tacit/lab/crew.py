@@ -12,7 +12,7 @@ from tacit.lab.buckets import Bucket
 from tacit.lab.engine import Awake, Job, State, Tally, close, fold, wake
 from tacit.server import round as server
 
-_fold = jax.jit(fold, donate_argnames=("homes",))
+_fold = jax.jit(fold, donate_argnames=("homes", "rows"))
 _close = jax.jit(close)
 
 
@@ -30,15 +30,18 @@ def one_round(
     broadcast = server.open_round(round, state.params, state.memory.dials)
 
     def work(team: list[int]) -> tuple:
-        mine = ([part[b] for b in team] for part in (state.homes, owns, awake))
+        parts = (state.homes, owns, awake, state.rows)
+        mine = (None if part is None else [part[b] for b in team] for part in parts)
         made = _fold(job, broadcast, *mine)
         return jax.block_until_ready(made) if crew.pool else made
 
     made = list((crew.pool.map if crew.pool else map)(work, crew.teams))
-    homes = dict(zip((b for team in crew.teams for b in team), (home for part in made for home in part[0])))
+    order = np.argsort([b for team in crew.teams for b in team])
+    homes = [home for part in made for home in part[0]]
+    each = None if state.rows is None else [rows for part in made for rows in part[2][1]]
     params, memory, n = _close(job, key, broadcast.round, state.params, state.memory, [part[1] for part in made])
-    tally = Tally(n, jnp.stack([part[2] for part in made]).sum(), broadcast.dials)
-    return State(params, memory, [homes[b] for b in range(len(owns))]), tally
+    tally = Tally(n, jnp.stack([part[2][0] for part in made]).sum(0)[None], broadcast.dials)
+    return State(params, memory, [homes[b] for b in order], None if each is None else [each[b] for b in order]), tally
 
 
 def hands() -> int:

@@ -10,7 +10,7 @@ from tacit.device.round import Home, step, work
 from tacit.errors import DeviceError, TacitError
 from tacit.lab.buckets import Bucket
 from tacit.lab.data import Population
-from tacit.lab.engine import Job, State, Tally, seats
+from tacit.lab.engine import Job, State, Tally, rows_written, seats, wire_schema
 from tacit.rows import Rows, is_rows
 from tacit.server import round as server
 from tacit.wire import Broadcast
@@ -23,7 +23,8 @@ def debug_round(
     bucket_of, place_of = seats(buckets, len(population))
     broadcast = server.open_round(round, state.params, state.memory.dials)
     total = server.nothing(job.mechanism, state.params, job.trains, job.weights, job.update)
-    homes = list(state.homes)
+    homes, each = list(state.homes), None if state.rows is None else list(state.rows)
+    written = jnp.zeros(wire_schema(job, state.params).tables, jnp.int32)
     with jax.disable_jit():
         for device in ids:
             b, place = bucket_of[device], place_of[device]
@@ -31,10 +32,14 @@ def debug_round(
             where = f"device {population.name(device)!r}, round {round}, stage {job.stage + 1} ({type(job.method).__name__})"
             home, report = _one(job, broadcast, home, own, where)
             homes[b] = jax.tree.map(lambda old, new: old.at[place].set(new), homes[b], home)  # noqa: B023
-            total = server.collect(job.mechanism, total, jax.tree.map(lambda leaf: leaf[None], report))
+            reports = jax.tree.map(lambda leaf: leaf[None], report)
+            total, rows = server.collect(job.mechanism, total, reports), rows_written(job, reports)[0]
+            written += rows
+            if each is not None:
+                each[b] = each[b].at[place].add(rows)
     noise = jax.random.fold_in(jax.random.fold_in(key, job.stage), round)
     params, memory, n = server.close(noise, job.mechanism, job.rule, job.trains, state.params, total, state.memory)
-    return State(params, memory, homes), Tally(n, jnp.zeros((), jnp.int32), broadcast.dials)
+    return State(params, memory, homes, each), Tally(n, written[None], broadcast.dials)
 
 
 def _one(job: Job, broadcast: Broadcast, home: Home, own: Any, where: str) -> Any:

@@ -127,7 +127,7 @@ def _traffic(run: Run, trial: Trial | Run) -> dict[str, Any]:
     return {
         "rounds": [_round(row) for row in _thin(run.rounds)],
         "round_count": len(run.rounds),
-        "pooled": any(stage.cohort["sampler"] in ("pooled", "helped") for stage in run.plan.stages),
+        "pooled": run.price.raw,
         "bytes_up_per_device": run.bytes_up_per_device,
         "bytes_down_per_device": run.bytes_down_per_device,
         "seconds": trial.seconds if isinstance(trial, Trial) else busy,

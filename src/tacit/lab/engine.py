@@ -6,7 +6,7 @@ plays one round on all cores. Both call the same two functions, and both call `d
 """
 
 import math
-from functools import partial, reduce
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -47,6 +47,7 @@ class State(NamedTuple):
     params: dict
     memory: server.Memory
     homes: list[Home]  # one stack for each bucket
+    rows: Any = None  # int32[n, tables] for each bucket: rows that each device has written; None: nobody counts
 
 
 class Awake(NamedTuple):
@@ -60,7 +61,7 @@ class Tally(NamedTuple):
     """What a round's reports came to."""
 
     reports: jax.Array  # int32[]
-    rows: jax.Array  # int32[]: rows written, where the wire shows them
+    rows: jax.Array  # int32[tables]: rows written of each table that the wire writes row by row
     dials: dict[str, jax.Array]  # those it was opened with
 
     def each(self, rounds: int) -> list[Any]:
@@ -70,30 +71,47 @@ class Tally(NamedTuple):
         return [tree.unflatten(row) for row in zip(*columns)]
 
 
-def fold(job: Job, broadcast: Broadcast, homes: list[Home], owns: list, awake: list[Awake]) -> tuple[list, Any, Any]:
-    """Step the awake devices of some buckets and fold their reports: the new homes, the total, the rows written."""
+def fold(
+    job: Job, broadcast: Broadcast, homes: list[Home], owns: list, awake: list[Awake], rows: Any = None
+) -> tuple[list, Any, tuple]:
+    """Step the awake devices of some buckets and fold their reports.
+
+    Returns the new homes, the total, and the rows written: in this round, and by each device so far.
+    """
     total = server.nothing(job.mechanism, broadcast.params, job.trains, job.weights, job.update)
-    moved, rows = [], jnp.zeros((), jnp.int32)
-    for home, own, who in zip(homes, owns, awake):
-        home, total, rows = _fold_bucket(job, broadcast, (home, total, rows), own, who)
+    moved, written, each = [], jnp.zeros(wire_schema(job, broadcast.params).tables, jnp.int32), []
+    for home, own, who, mine in zip(homes, owns, awake, [None] * len(homes) if rows is None else rows):
+        home, total, written, mine = _fold_bucket(job, broadcast, (home, total, written, mine), own, who)
         moved.append(home)
-    return moved, total, rows
+        each.append(mine)
+    return moved, total, (written, None if rows is None else each)
 
 
 def _fold_bucket(job: Job, broadcast: Broadcast, start: tuple, own: Any, awake: Awake) -> tuple:
-    def heard(total: Any, rows: jax.Array, reports: Report) -> tuple:
-        return server.collect(job.mechanism, total, reports), rows + _rows_written(job, reports)
-
-    def chunk(i: jax.Array, carry: tuple) -> tuple:
-        home, total, rows = carry
-        home, reports = _step_some(job, broadcast, home, own, jnp.asarray(awake.slots)[i])
-        return home, *heard(total, rows, reports)
+    def step(carry: tuple, slots: Any) -> tuple:
+        home, total, written, mine = carry
+        if slots is None:
+            home, reports = _step_all(job, broadcast, home, own)
+        else:
+            home, reports = _step_some(job, broadcast, home, own, slots)
+        rows = rows_written(job, reports)
+        return home, server.collect(job.mechanism, total, reports), written + rows.sum(0), _noted(mine, slots, rows)
 
     if awake.slots is None:
-        home, total, rows = start
-        home, reports = _step_all(job, broadcast, home, own)
-        return home, *heard(total, rows, reports)
-    return jax.lax.fori_loop(0, awake.chunks, chunk, start)
+        return step(start, None)
+    return jax.lax.fori_loop(0, awake.chunks, lambda i, carry: step(carry, jnp.asarray(awake.slots)[i]), start)
+
+
+def _noted(mine: Any, slots: Any, rows: jax.Array) -> Any:
+    """What each device of a bucket has written, with the rows of some reports; of all of them where slots is None."""
+    if mine is None or not rows.shape[1]:
+        return mine
+    return mine + rows if slots is None else mine.at[_places(slots, mine.shape[0])].add(rows, mode="drop")
+
+
+def _places(slots: jax.Array, devices: int) -> jax.Array:
+    """Where to put what the devices in these slots made; nobody's is out of range, and dropped."""
+    return jnp.where(slots >= 0, slots, devices)
 
 
 def _step_all(job: Job, broadcast: Broadcast, home: Home, own: Any) -> tuple[Home, Report]:
@@ -107,7 +125,7 @@ def _step_some(job: Job, broadcast: Broadcast, home: Home, own: Any, slots: jax.
     mine, theirs = jax.tree.map(lambda leaf: leaf[at], (home, own))
     moved, reports = _step_all(job, broadcast, mine, theirs)
     reports = reports._replace(sent=reports.sent & (slots >= 0))
-    place = jnp.where(slots >= 0, slots, home.zeroed.shape[0])  # out of range: dropped
+    place = _places(slots, home.zeroed.shape[0])
     return jax.tree.map(lambda old, new: old.at[place].set(new, mode="drop"), home, moved), reports
 
 
@@ -125,14 +143,13 @@ def listen(
     return [home for home, _ in made], [reports for _, reports in made]
 
 
-def _rows_written(job: Job, reports: Report) -> jax.Array:
-    """How many rows of a table these reports show, where the plan lets positions be seen; of several, the most."""
+def rows_written(job: Job, reports: Report) -> jax.Array:
+    """How many rows of each table that the wire writes row by row some reports hold, int32[reports, tables]."""
     if job.mechanism.wire != "rows":
-        return jnp.zeros((), jnp.int32)
+        return jnp.zeros((*reports.sent.shape, 0), jnp.int32)
     leaves = [leaf.value if is_rows(leaf) else leaf for leaf in jax.tree.leaves(reports.payload, is_leaf=is_rows)]
-    counts = [_used(value).sum(axis=1, dtype=jnp.int32) for value in leaves]
-    most = reduce(jnp.maximum, counts, jnp.zeros(reports.sent.shape, jnp.int32))
-    return most @ reports.sent.astype(jnp.int32)
+    counts = [_used(value).sum(axis=1, dtype=jnp.int32) for value in leaves if value.ndim > 1]
+    return jnp.where(reports.sent[:, None], jnp.stack(counts, axis=1), 0)
 
 
 def _used(value: jax.Array) -> jax.Array:
@@ -164,14 +181,17 @@ def _by_rows(job: Job, key: jax.Array, round: jax.Array, state: State, owns: lis
     del key
     homes, reports = listen(job, _opened(round, state), state.homes, owns, awake)
     params, memory, n = server.close_rows(job.rule, job.trains, state.params, reports, state.memory)
-    rows = jnp.stack([_rows_written(job, one) for one in reports]).sum()
-    return State(params, memory, homes), Tally(n, rows, state.memory.dials)
+    rows = [rows_written(job, one) for one in reports]
+    slots = [None if who.slots is None else jnp.asarray(who.slots).reshape(-1) for who in awake]
+    each = None if state.rows is None else [_noted(*one) for one in zip(state.rows, slots, rows)]
+    written = jnp.stack([one.sum(0) for one in rows]).sum(0)
+    return State(params, memory, homes, each), Tally(n, written, state.memory.dials)
 
 
 def _by_table(job: Job, key: jax.Array, round: jax.Array, state: State, owns: list, awake: list[Awake]) -> tuple:
-    homes, total, rows = fold(job, _opened(round, state), state.homes, owns, awake)
+    homes, total, (rows, each) = fold(job, _opened(round, state), state.homes, owns, awake, state.rows)
     params, memory, n = close(job, key, round, state.params, state.memory, [total])
-    return State(params, memory, homes), Tally(n, rows, state.memory.dials)
+    return State(params, memory, homes, each), Tally(n, rows, state.memory.dials)
 
 
 def _opened(round: Any, state: State) -> Broadcast:
@@ -188,9 +208,9 @@ def play_rounds(
         state, tally = (_by_rows if job.by_rows else _by_table)(job, key, first + i, carry[0], owns, now)
         return state, jax.tree.map(lambda all, one: all.at[i].set(one), carry[1], tally)
 
-    nothing = jnp.zeros(most, jnp.int32)
+    nothing = jnp.zeros(most, jnp.int32), jnp.zeros((most, wire_schema(job, state.params).tables), jnp.int32)
     dials = {name: jnp.zeros(most, dial.dtype) for name, dial in state.memory.dials.items()}
-    return jax.lax.fori_loop(0, count, turn, (state, Tally(nothing, nothing, dials)))
+    return jax.lax.fori_loop(0, count, turn, (state, Tally(*nothing, dials)))
 
 
 scan_rounds = jax.jit(play_rounds, static_argnames=("most",), donate_argnames=("state",))

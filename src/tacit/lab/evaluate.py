@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.device.method import Method
-from tacit.device.rank import numbers
+from tacit.device.rank import shuffled, tie_key, top
 from tacit.device.round import KEYS, Home, adapt
 from tacit.lab.buckets import GRID, Bucket, furnish, move_in, power
 from tacit.lab.candidates import Candidates, Everything
@@ -79,16 +79,15 @@ def top_lists(
     short list ends in -1.
     """
     devices = np.unique(split.test.device)
-    key = jax.random.key(seed, impl=KEYS)
     lists = np.full((devices.size, n), -1, np.int32)
-    items = np.random.default_rng(seed).permutation(run.population.catalog.n_items).astype(np.int32)
+    items = shuffled(np.arange(run.population.catalog.n_items, dtype=np.int32), seed)
     barred = np.zeros(items.size, bool) if among is None else ~np.isin(items, among)
     shown, without = split.test.recent.shape[1], None if again else split.asked
     for adapted, part in people_of(run, _homes(run, split), devices, items.size):
         who = devices[part]
         mask = seen_mask(without, who, np.argsort(items)) | barred
         asked = asked_of(run, adapted, who[:, None], who, latest(split.asked, who, shown)[:, None])
-        made = np.asarray(lists_of(run.method, n, key, asked, items, mask)[0])
+        made = np.asarray(lists_of(run.method, n, seed, asked, items, mask)[0])
         lists[part, : made.shape[1]] = made
     return devices, lists
 
@@ -241,17 +240,19 @@ class Asked(NamedTuple):
     place: Any  # int64[rows], where each row's device stands in the bucket
     case: Any  # int64[rows, together]
     recent: Any  # int32[rows, together, r]
+    secret: Any  # uint32[rows, 2]
 
 
 def asked_of(run: Run, bucket: Bucket, case: np.ndarray, device: np.ndarray, recent: np.ndarray) -> Asked:
     """What the devices of some rows are asked."""
     place = np.searchsorted(bucket.ids, device)
-    return Asked(run.params, bucket.home.local[str(run.stage)], bucket.own, place, case, recent)
+    secret = bucket.home.secret[place]
+    return Asked(run.params, bucket.home.local[str(run.stage)], bucket.own, place, case, recent, secret)
 
 
 def _scores(method: Method, asked: Asked, items: Any) -> jax.Array:
     """Of every case: items are int32[N] for all of them, or int32[rows, together, w], a row for each."""
-    params, locals, owns, place, _, recent = asked
+    params, locals, owns, place, _, recent, _ = asked
     of = 0 if items.ndim == 3 else None
 
     def one(local: Any, own: Any, recent: Any, items: Any) -> jax.Array:
@@ -290,15 +291,12 @@ def _missed(found: Ranked, offered: Any) -> Ranked:
 
 
 @partial(jax.jit, static_argnums=1)
-def lists_of(method: Method, n: int, key: jax.Array, asked: Asked, items: Any, mask: Any) -> tuple:
-    """The best of `items` and their scores; top_k keeps the first of equals, so everybody starts elsewhere."""
-    size = items.shape[0]
-    scores = jnp.where(mask, -jnp.inf, numbers(_scores(method, asked, items)[:, 0]))
-    start = jax.vmap(lambda who: jax.random.randint(jax.random.fold_in(key, who), (), 0, size))(asked.case[:, 0])
+def lists_of(method: Method, n: int, seed: Any, asked: Asked, items: Any, mask: Any) -> tuple:
+    """The best of `items`, which are `shuffled`, and their scores, for the first case of every row: the device's own `top`."""
+    local, own = jax.tree.map(lambda leaf: leaf[asked.place], (asked.local, asked.owns))
+    barred = jnp.broadcast_to(mask, (asked.place.shape[0], items.shape[0]))
 
-    def best(scores: jax.Array, start: jax.Array) -> tuple[jax.Array, jax.Array]:
-        turned = jax.lax.dynamic_slice(jnp.concatenate([scores, scores]), (start,), (size,))
-        value, at = jax.lax.top_k(turned, min(n, size))
-        return jnp.where(value > -jnp.inf, items[(at + start) % size], -1), value
+    def one(secret: jax.Array, local: Any, own: Any, recent: jax.Array, barred: jax.Array) -> tuple:
+        return top(tie_key(secret, seed), method, asked.params, local, own, recent, items, n, barred)
 
-    return jax.vmap(best)(scores, start)
+    return jax.vmap(one)(asked.secret, local, own, asked.recent[:, 0], barred)

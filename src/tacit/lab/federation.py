@@ -3,6 +3,7 @@
 It knows the plan and the people; it knows no folder, no bar and no clock. `lab/simulate` drives it.
 """
 
+import math
 import secrets
 import time
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.device.ledgers import Ledgers
-from tacit.device.method import build
+from tacit.device.method import Method, build
 from tacit.device.round import Home
 from tacit.errors import PlanError
 from tacit.lab import central, rounds, thirdparty
@@ -24,12 +25,13 @@ from tacit.lab.engine import CHUNK, State
 from tacit.lab.rounds import Rounds
 from tacit.lab.shelf import complete
 from tacit.lab.start import check_trains, job_of, run_keys, start_key, start_params
-from tacit.plans import Plan
+from tacit.plans import Plan, Stage
 from tacit.privacy.budget import Budget, Entry
-from tacit.privacy.price import page_of, price
-from tacit.privacy.sampler import Helped, Pooled, build_sampler
+from tacit.privacy.price import Price, page_of, price
+from tacit.privacy.sampler import build_sampler
 from tacit.server.round import Memory, begin
 from tacit.server.rule import build_rule
+from tacit.wire import Schema
 
 COPIED = 0.02  # what a padded event costs that is copied and not read, against one that is
 
@@ -77,11 +79,14 @@ class Federation:
         for stage in self.plan.stages:
             check_trains(stage, self.params)
         self.price = price(self.plan, len(population))
+        _check_budget(self.price, budget)
         names = population.device_names
         self.ledgers = Ledgers(names) if ledgers is None else ledgers.follow(names)
         self.budget, self.now = budget, time.time() if now is None else now
         self.run = secrets.token_hex(8)  # the run's name in the ledgers
-        self.sizes: dict[int, int] = {}  # bytes of one message, stage by stage
+        self.number = 0  # the stage that was begun last
+        self.schemas: dict[int, Schema | None] = {}  # of each stage that costs anything, its messages; None: raw data
+        self.rows: dict[int, list[jax.Array]] = {}  # by stage and bucket, the rows that each device has written
         # A later run of the same people must not draw the same noise again, at home or at the server, nor the same
         # cohorts, even with the same seed.
         earlier = len(self.ledgers.pages)
@@ -105,21 +110,31 @@ class Federation:
 
     def begin(self, number: int) -> "Rounds | None":
         """Everybody enters a stage; its rounds, or None where it has none."""
-        stage, method = self.plan.stages[number], self.methods[number]
+        self.number, stage, method = number, self.plan.stages[number], self.methods[number]
         allowed = self._allowances(number)
         self.buckets = [move_in(method, number, self.population, bucket, allowed) for bucket in self.buckets]
         self._remember(number)
         rule = build_rule(stage.server)
         self.memory = begin(self.price.stages[number].mechanism, rule, stage.trains, self.params)
-        sampler = build_sampler(stage.cohort)
-        if isinstance(sampler, Pooled):
-            fit = thirdparty.fit if isinstance(sampler, Helped) else central.fit
-            self.params = {**self.params, **fit(stage.method, method, self.population)}
+        if not stage.trains:
             return None
-        if stage.rounds == 0:
+        if self.price.stages[number].raw:
+            self._fit(stage, method)
             return None
         job = job_of(stage, number, method, self.price, self.params, self.buckets[-1])
         return Rounds(self, job, stage)
+
+    def _fit(self, stage: Stage, method: Method) -> None:
+        """Find the parameters of a stage that needs raw data, and note that it was given."""
+        self.schemas[self.number] = None
+        fit = {"pooled": central.fit, "helped": thirdparty.fit}[self.price.stages[self.number].fitted]
+        self.params = {**self.params, **fit(stage.method, method, self.population)}
+
+    def expect(self, schema: Schema) -> None:
+        """The stage asks for messages of this form; where their size depends on the rows they name, rows are counted."""
+        self.schemas[self.number] = schema
+        if schema.has_rows:
+            self.rows[self.number] = [jnp.zeros((b.ids.size, schema.tables), jnp.int32) for b in self.buckets]
 
     def _remember(self, number: int) -> None:
         """People who were there before keep their private state, where it still has the same shape."""
@@ -140,13 +155,33 @@ class Federation:
     def ledgers_now(self, stages: int | None = None) -> Ledgers:
         """Everybody's ledgers after so many stages of this run (all, by default)."""
         ledgers, homes = self.ledgers, homes_of(self.buckets)
-        for number, size in sorted(self.sizes.items()):
+        for number, schema in sorted(self.schemas.items()):
             if stages is None or number < stages:
-                sent, allowed = homes.spent[str(number)], homes.allowance.get(str(number))
-                absent = ~build_sampler(self.plan.stages[number].cohort).reach(len(self.population))
-                absent |= False if allowed is None else np.asarray(allowed) == 0  # who may send nothing is not there
-                ledgers = ledgers.write(self._page(number, size), np.where(absent, -1, np.asarray(sent)))
+                ledgers = ledgers.write(*self._entered(number, schema, homes))
         return ledgers
+
+    def _entered(self, number: int, schema: Schema | None, homes: Home) -> tuple[Entry, np.ndarray, np.ndarray]:
+        """A stage's page, and how many messages and bytes of it each device has sent."""
+        if schema is None:  # everybody's raw data, once
+            return self._page(number, 0), np.ones(len(self.population), np.int64), np.zeros(len(self.population))
+        sent, allowed = np.asarray(homes.spent[str(number)]), homes.allowance.get(str(number))
+        absent = ~build_sampler(self.plan.stages[number].cohort).reach(len(self.population))
+        absent |= False if allowed is None else np.asarray(allowed) == 0  # who may send nothing is not there
+        size = schema.bytes_of(sent, self.rows_of(number))
+        mean = round(size.sum() / sent.sum()) if sent.any() else int(schema.bytes(0))
+        return self._page(number, mean), np.where(absent, -1, sent), size
+
+    def rows_of(self, number: int) -> np.ndarray:
+        """Rows of each table that each device has written in a stage, int32[devices, tables], in the order of ids."""
+        if number not in self.rows:
+            return np.zeros((len(self.population), 0), np.int32)
+        order = np.argsort(np.concatenate([bucket.ids for bucket in self.buckets]))
+        return np.concatenate([np.asarray(some) for some in self.rows[number]])[order]
+
+    def keep_rows(self, rows: dict[str, np.ndarray]) -> None:
+        """Take over what `rows_of` said of some stages."""
+        for number, written in rows.items():
+            self.rows[int(number)] = [jnp.asarray(written[bucket.ids]) for bucket in self.buckets]
 
     def _page(self, number: int, size: int) -> Entry:
         return page_of(self.price.stages[number], self.plan.digest, self.run, number, self.now, size)
@@ -154,12 +189,27 @@ class Federation:
     def keep(self, state: State) -> None:
         """Take over what a round left."""
         self.params, self.memory = state.params, state.memory
+        if state.rows is not None:
+            self.rows[self.number] = state.rows
         self.buckets = [bucket._replace(home=home) for bucket, home in zip(self.buckets, state.homes)]
 
     @property
     def state(self) -> State:
         """Everything a round changes, as arrays."""
-        return State(self.params, self.memory, [bucket.home for bucket in self.buckets])
+        homes = [bucket.home for bucket in self.buckets]
+        return State(self.params, self.memory, homes, self.rows.get(self.number))
+
+
+def _check_budget(price: Price, budget: Budget | None) -> None:
+    """Refuse to take raw data from people who set a limit: no finite ε covers it."""
+    if budget is None or math.isinf(budget.epsilon):
+        return
+    for number, stage in enumerate(price.stages, 1):
+        if stage.raw:
+            raise PlanError(
+                f"A budget of ε = {budget.epsilon:g} does not cover stage {number} of {price.plan.name}, which needs raw "
+                "data (ε = ∞); leave the budget out, or choose a plan that is fitted by rounds."
+            )
 
 
 def _grown(new: jax.Array, old: Any) -> jax.Array:

@@ -24,7 +24,7 @@ HOPELESS, WEAK = (
     2.0,
     10.0,
 )  # signal to noise over the run, if all devices agreed; benchmarks/feasibility.py measures what they mean
-Verdict = Literal["nothing sent", "no noise", "workable", "weak", "hopeless"]
+Verdict = Literal["nothing sent", "raw data", "no noise", "workable", "weak", "hopeless"]
 
 
 class HopelessWarning(UserWarning):
@@ -108,7 +108,7 @@ def _stage(stage: Stage, priced: StagePrice, method: Method, number: int, params
     mechanism, exposure = priced.mechanism, priced.exposure
     down = schema_of(params, 0).bytes()
     if mechanism is None or exposure is None:
-        return Outlook(0, 0, math.inf, 0, 0, down, 0, _size(params), 0, "nothing sent")
+        return Outlook(0, 0, math.inf, 0, 0, down, 0, _size(params), 0, "raw data" if priced.raw else "nothing sent")
     numbers = _numbers(method, params)
     down += 4 * len(mechanism.dials)
     memory, operations, up = _device(method, mechanism, number, params, events)

@@ -5,19 +5,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import jax
 import numpy as np
 import polars as pl
 
-from tacit.device.rank import EMPTY
-from tacit.device.round import KEYS
+from tacit.device.rank import EMPTY, RECENT, shuffled
 from tacit.errors import DataError, unknown
 from tacit.lab.buckets import Bucket
 from tacit.lab.cut import take
 from tacit.lab.data import Population
 from tacit.lab.evaluate import asked_of, lists_of, newcomers, people_of, seen_mask
 from tacit.lab.run import Run
-from tacit.lab.split import RECENT, latest
+from tacit.lab.split import latest
 
 
 def recommend(
@@ -129,23 +127,14 @@ def _best(
     seed: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Adapt, score, keep the best; chunk by chunk."""
-    key = jax.random.key(seed, impl=KEYS)
-    k = min(k, items.size)
+    items, k, every = shuffled(items, seed), min(k, items.size), np.arange(run.population.catalog.n_items)
     lists, scores = np.full((devices.size, k), -1, np.int32), np.full((devices.size, k), -np.inf, np.float32)
-    column = np.full(run.population.catalog.n_items, -1)
-    column[items] = np.arange(items.size)
     for adapted, part in people_of(run, buckets, devices, items.size):
         who = devices[part]
-        mask = _seen(people, who, column, items.size) if filter_seen else np.zeros((1, 1), bool)
+        mask = seen_mask(people, who, every)[:, items] if filter_seen else np.zeros((1, 1), bool)
         asked = asked_of(run, adapted, who[:, None], who, latest(people, who, RECENT)[:, None])
-        lists[part], scores[part] = map(np.asarray, lists_of(run.method, k, key, asked, items, mask))
+        lists[part], scores[part] = map(np.asarray, lists_of(run.method, k, seed, asked, items, mask))
     return lists, scores
-
-
-def _seen(people: Population, who: np.ndarray, column: np.ndarray, width: int) -> np.ndarray:
-    """True where somebody has the item of a column already."""
-    mask = seen_mask(people, who, np.arange(column.size))
-    return mask[:, column >= 0] if width < column.size else mask
 
 
 def _table(population: Population, names: list, lists: np.ndarray, scores: np.ndarray) -> Any:

@@ -35,7 +35,7 @@ class Rounds:
         devices, buckets = len(federation.population), federation.buckets
         self._bucket_of, self._place_of = seats(buckets, devices)
         self.schema = wire_schema(job, federation.params)
-        federation.sizes[job.stage] = math.ceil(self.schema.bytes())
+        federation.expect(self.schema)
         self.bytes_down = schema_of((federation.params, federation.memory.dials), 0).bytes()
         share = self.sampler.size(devices) / devices
         self._chunks = [self._chunk(bucket, share) for bucket in buckets]

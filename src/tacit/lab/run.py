@@ -25,6 +25,21 @@ if TYPE_CHECKING:
     from tacit.lab.split import Split
 
 
+def in_bytes(size: float | None) -> str:
+    """So many bytes, as a person reads them; None where raw data was needed, of which no bytes are counted.
+
+    >>> in_bytes(0), in_bytes(1234), in_bytes(5.6e9), in_bytes(None)
+    ('nothing', '1 kB', '5.6 GB', 'raw data')
+    """
+    if size is None:
+        return "raw data"
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if size else "nothing"
+        size /= 1000
+    return f"{size:.1f} GB"
+
+
 @dataclass(repr=False)
 class Run:
     """What a simulation leaves behind: the plan, the people, the parameters, everybody's home, what it cost.
@@ -135,7 +150,7 @@ class Run:
             "devices": f"{len(self.population):,}",
             "rounds": str(len(self.rounds)),
             **{name: f"{value:.4f}" for name, value in self.metrics.items()},
-            "sent by a device": f"{self.bytes_up_per_device:,.0f} bytes",
+            "sent by a device": self.sent,
             "privacy": str(self.price.whole),
         }
         cells = "".join(
@@ -168,6 +183,7 @@ class Run:
         """What left each device and what it costs, in the shape of a registry entry; `to_markdown` makes it a page."""
         facts = {
             "ledger": self.spent(),
+            "sent": self.sent,
             "bytes_up_per_device": self.bytes_up_per_device,
             "bytes_down_per_device": self.bytes_down_per_device,
             "metrics": self.metrics,
@@ -187,14 +203,22 @@ class Run:
         ]
 
     @property
-    def bytes_up_per_device(self) -> float:
-        """Bytes a device sent over the whole run, on average."""
-        return sum(row["bytes_up"] for row in self.rounds) / len(self.population)
+    def bytes_up_per_device(self) -> float | None:
+        """Bytes a device sent over the whole run, on average; None where a stage needs raw data, which nobody counts."""
+        return self._bytes("bytes_up")
 
     @property
-    def bytes_down_per_device(self) -> float:
-        """Bytes a device received over the whole run, on average."""
-        return sum(row["bytes_down"] for row in self.rounds) / len(self.population)
+    def bytes_down_per_device(self) -> float | None:
+        """Bytes a device received over the whole run, on average; None where a stage needs raw data."""
+        return self._bytes("bytes_down")
+
+    def _bytes(self, way: str) -> float | None:
+        return None if self.price.raw else sum(row[way] for row in self.rounds) / len(self.population)
+
+    @property
+    def sent(self) -> str:
+        """What a device sent over the whole run, for a person to read."""
+        return in_bytes(self.bytes_up_per_device)
 
     def write(self, folder: Folder) -> None:
         """The numbers that are known at the end."""

@@ -16,7 +16,7 @@ from tacit.device.method import build, method_class, method_names
 from tacit.errors import PlanError, unknown
 from tacit.plans import Plan, Stage
 from tacit.privacy.mechanism import build_mechanism
-from tacit.privacy.sampler import build_sampler
+from tacit.privacy.sampler import sampler_of
 from tacit.server.rule import build_rule
 from tacit.settings import fill, known_settings
 
@@ -114,7 +114,7 @@ def _complete(stage: Stage, number: int) -> Stage:
     parts = {
         "privacy": build_mechanism(stage.privacy, f"{where} privacy"),
         "server": build_rule(stage.server, f"{where} server"),
-        "cohort": build_sampler(stage.cohort, f"{where} cohort"),
+        "cohort": sampler_of(stage, f"{where} cohort"),
     }
     _same_helper(parts["cohort"], method, f"{where} cohort.helper of {stage.method}")
     written = {name: {**getattr(stage, name), **_settings(part)} for name, part in parts.items()}

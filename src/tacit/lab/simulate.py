@@ -280,7 +280,7 @@ class _Diary:
             "round": round,
             "asked": asked,
             "reports": reports,
-            "bytes_up": reports * schema.bytes(rows / max(reports, 1) if schema.has_rows else None),
+            "bytes_up": int(schema.bytes_of(reports, rows)),
             "bytes_down": asked * self.rounds.bytes_down,
             "seconds": seconds,
             **({"dials": dials} if dials else {}),
@@ -288,9 +288,14 @@ class _Diary:
 
     def _save(self, always: bool = False) -> None:
         if self.folder is not None and (self.done or always):
-            params, memory, _ = self.federation.state
-            checkpoint.save(self.folder, self.done, params, memory, homes=homes_of(self.federation.buckets))
+            federation = self.federation
+            kept = {"homes": homes_of(federation.buckets), **({"rows": self._rows()} if federation.rows else {})}
+            checkpoint.save(self.folder, self.done, federation.params, federation.memory, **kept)
             self.saved_at = time.monotonic()
+
+    def _rows(self) -> dict[str, np.ndarray]:
+        """What each device has written row by row, stage by stage."""
+        return {str(number): self.federation.rows_of(number) for number in self.federation.rows}
 
     def _restore(self) -> None:
         assert self.folder is not None
@@ -299,6 +304,7 @@ class _Diary:
         federation.params, federation.memory = jax.tree.map(jnp.asarray, saved)
         homes = self.folder.restore("homes", homes_of(federation.buckets))
         federation.buckets = move_homes(federation.buckets, homes)
+        federation.keep_rows(self.folder.restore("rows", self._rows()) if federation.rows else {})
 
     def _run(self) -> Run:
         federation = self.federation

@@ -38,11 +38,10 @@ def specimen(run: Run) -> dict[str, Any]:
     the very report it sent. It has no name here, but its history is a person's: a lab's view, not to be passed on.
     """
     senders = [number for number, stage in enumerate(run.price.stages) if stage.mechanism is not None]
-    if senders:
+    if senders and not run.price.raw:  # beside raw data, a message is nothing new
         return _sent(run, _turn(run, senders[-1]))
-    pooled = any(stage.event is not None for stage in run.price.stages)
-    device = _middling(run, np.arange(len(run.population)))
-    return {"kind": "raw" if pooled else "nothing", "bytes": None if pooled else 0, **_history(run, device)}
+    kind, size = ("raw", None) if run.price.raw else ("nothing", 0)
+    return {"kind": kind, "bytes": size, **_history(run, _middling(run, np.arange(len(run.population))))}
 
 
 def _turn(run: Run, number: int) -> _Turn:

@@ -8,12 +8,12 @@ from typing import Literal
 
 import numpy as np
 
+from tacit.device.rank import RECENT
 from tacit.errors import DataError
 from tacit.lab.cut import owners, pick, take
 from tacit.lab.data import Population
 from tacit.lab.sessions import days_of, first_of_each, sessions_of
 
-RECENT = 10  # events of the current session a case shows
 Repeats = Literal["new", "all"]  # which test cases are evaluated: of new items only, or of all
 
 

@@ -5,7 +5,6 @@ otherwise: reports are kept, packed, and pairs are counted tile by tile. Counts 
 same.
 """
 
-import math
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -192,11 +191,11 @@ def _in_rows(reports: Reports, tell: Tell) -> Iterator[tuple[int, Any]]:
 def run_of(federation: Federation, plan: Plan, method: Method, table: dict, seconds: float = 0.0) -> Run:
     """The run that ends with this table; the devices' part of it is the federation's."""
     devices, params = len(federation.population), {**federation.params, **table}
-    up = wire_schema(job_of(federation), federation.params).bytes()
-    federation.sizes[0] = math.ceil(up)
+    schema = wire_schema(job_of(federation), federation.params)
+    federation.schemas[0] = schema
     row = {
         **{"done": 1, "stage": 1, "round": 0, "asked": devices, "reports": devices},
-        "bytes_up": devices * up,
+        "bytes_up": devices * schema.bytes(),
         "bytes_down": devices * schema_of(params, 0).bytes(),
         "seconds": seconds,
     }

@@ -27,7 +27,7 @@ from tacit.lab.simulate import simulate
 from tacit.lab.start import job_of, run_keys, start_key, start_params
 from tacit.plans import Plan, Stage
 from tacit.privacy.price import price
-from tacit.privacy.sampler import All, Pooled, Sampler, build_sampler
+from tacit.privacy.sampler import All, Sampler, build_sampler
 from tacit.server.round import begin
 
 AT_ONCE = 16  # runs in one program: memory grows with them
@@ -59,7 +59,7 @@ def learn_together(
     """
     _check(groups, seeds)
     plan = complete(plan)
-    if any(isinstance(build_sampler(stage.cohort), Pooled) for stage in plan.stages):
+    if any(build_sampler(stage.cohort).fitted != "rounds" for stage in plan.stages):
         return learn_apart(plan, log, groups, seeds)
     methods = [build(stage, log.catalog) for stage in plan.stages]
     warn(plan, price(plan, len(groups[0])), methods)
@@ -107,7 +107,8 @@ def _learn(plan: Plan, methods: list[Method], cast: _Cast) -> dict:
         first = jax.tree.map(lambda leaf: leaf[0], (params, homes))
         job = job_of(stage, number, method, cost, first[0], Bucket(cast.people, 0, own, first[1]))
         memory = jax.vmap(partial(begin, job.mechanism, job.rule, stage.trains))(params)
-        params, _, (homes,) = _play(job, stage, cast, noise, State(params, memory, [homes]), own)
+        state = _play(job, stage, cast, noise, State(params, memory, [homes]), own)
+        params, (homes,) = state.params, state.homes
     return params
 
 

@@ -47,9 +47,7 @@ class Trial:
     @property
     def sent(self) -> str:
         """What a device sent over the whole run."""
-        if any(stage.cohort["sampler"] == "pooled" for stage in self.run.plan.stages):
-            return "raw data"
-        return in_bytes(self.run.bytes_up_per_device)
+        return self.run.sent
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain values."""
@@ -68,6 +66,7 @@ class Trial:
             "claims": [[claim.to_dict() for claim in stage] for stage in run.claims],
             "whole": run.price.whole.to_dict(),
             "spent": run.spent(),
+            "sent": self.sent,
             "bytes_up_per_device": run.bytes_up_per_device,
             "bytes_down_per_device": run.bytes_down_per_device,
             "rounds": len(run.rounds),
@@ -75,19 +74,6 @@ class Trial:
             "seconds": self.seconds,
             "devices_per_second": reports / max(sum(row["seconds"] for row in run.rounds), 1e-9),
         }
-
-
-def in_bytes(size: float) -> str:
-    """So many bytes, as a person reads them.
-
-    >>> in_bytes(0), in_bytes(1234), in_bytes(5.6e9)
-    ('nothing', '1 kB', '5.6 GB')
-    """
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if size else "nothing"
-        size /= 1000
-    return f"{size:.1f} GB"
 
 
 def trial(

@@ -14,7 +14,7 @@ from tacit.lab.federation import Federation
 from tacit.lab.shelf import choose
 from tacit.plans import Plan, Stage
 from tacit.privacy.mechanism import mechanism_class
-from tacit.privacy.sampler import SAMPLERS
+from tacit.privacy.sampler import SAMPLERS, build_sampler
 from tacit.server.rule import RULES, Optimiser
 from tacit.settings import known_settings
 
@@ -50,7 +50,7 @@ def settings_of(plan: Plan) -> list[str]:
 
 def _settings_of(stage: Stage) -> list[str]:
     names = ["method", "hyper", *_inside("hyper", method_class(stage.method))]
-    if not stage.trains or stage.cohort["sampler"] == "pooled":
+    if not stage.trains or build_sampler(stage.cohort).fitted != "rounds":
         return names
     mechanism, rule, sampler = stage.privacy["mechanism"], stage.server["rule"], stage.cohort["sampler"]
     names += ["trains", "rounds", "privacy", "privacy.mechanism", *_inside("privacy", mechanism_class(mechanism))]

@@ -13,6 +13,8 @@ _NOT_COVERED = (
     "what the people recommended to, or anybody who sees their screen, can conclude",
     "attacks on the rounding of floating-point noise",
 )
+_OF_REPORTS = "histories stay on devices, reports are summed by a server"
+_OF_RAW_DATA = "a stage needs raw data: histories are seen outside the devices"
 _RELATIONS = {
     "replace_one": "one unit replaced by any other",
     "add_remove": "one unit there or not",
@@ -27,7 +29,7 @@ def card(price: Price, facts: Mapping[str, Any] | None = None) -> dict[str, Any]
     return {
         "name": price.plan.name,
         "digest": price.plan.digest,
-        "purpose": "recommendation: histories stay on devices, reports are summed by a server",
+        "purpose": f"recommendation: {_OF_RAW_DATA if price.raw else _OF_REPORTS}",
         "devices": price.devices,
         "flavour": _flavour(whole),
         "guarantee": whole.to_dict(),
@@ -91,7 +93,7 @@ def to_markdown(card: Mapping[str, Any]) -> str:
     if card.get("beside"):
         lines += ["", "Beside it:", "", *(f"- {_claim(one)}" for one in card["beside"])]
     for stage in card["stages"]:
-        lines += ["", f"## Stage {stage['number']}: {stage['method']}, {stage['mechanism'] or 'nothing sent'}", ""]
+        lines += ["", f"## Stage {stage['number']}: {stage['method']}, {stage['sends']}", ""]
         lines += _table({name.replace("_", " "): _number(value) for name, value in stage["noise"].items()})
         lines += ["", "Claims:", "", *(f"- {_claim(one)}" for one in stage["claims"])]
         lines += ["", "Seen beside the noise:", "", *(f"- {word}" for word in stage["visible"] or ["nothing"])]
@@ -116,7 +118,8 @@ def _dials(dials: list[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _ledger(ledger: Mapping[str, Any]) -> list[str]:
-    rows = [f"| {name} | {_number(ledger[name]['median'])} | {_number(ledger[name]['worst'])} |" for name in _SPENT]
+    both = {name: [_number(ledger[name][which]) for which in ("median", "worst")] for name in _SPENT}
+    rows = [f"| {name} | {median} | {worst} |" for name, (median, worst) in both.items()]
     return ["| | median device | worst device |", "|---|---|---|", *rows]
 
 
@@ -154,6 +157,8 @@ def _claim(values: Mapping[str, Any]) -> str:
 
 
 def _number(value: Any) -> str:
+    if value is None:  # raw data is no message, and nobody counts its bytes
+        return "raw data"
     if isinstance(value, int | float) and not isinstance(value, bool):
         return "∞" if math.isinf(value) else f"{value:,.6g}"
     return "∞" if value == "inf" else str(value)

@@ -55,9 +55,16 @@ class Unbounded:
     why: str
 
 
+@dataclass(frozen=True)
+class RawData(Unbounded):
+    """A whole history was seen as it is; no message was made of it, so there are no bytes to count."""
+
+    kind: ClassVar[str] = "raw_data"
+
+
 Event = Pure | Gaussian | PoissonGaussian | FixedGaussian | Unbounded
 Spent = tuple[tuple[Event, int], ...]  # what happened, and how often
-_KINDS = {kind.kind: kind for kind in (Pure, Gaussian, PoissonGaussian, FixedGaussian, Unbounded)}
+_KINDS = {kind.kind: kind for kind in (Pure, Gaussian, PoissonGaussian, FixedGaussian, Unbounded, RawData)}
 
 
 def event_to_dict(event: Event) -> dict[str, Any]:

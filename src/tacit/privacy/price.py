@@ -8,9 +8,9 @@ from tacit.errors import PlanError
 from tacit.plans import Plan, Stage
 from tacit.privacy.budget import Entry
 from tacit.privacy.claim import Claim, Relation, Trust
-from tacit.privacy.events import Event, Pure, Unbounded, event_to_dict
+from tacit.privacy.events import Event, Pure, RawData, Unbounded, event_to_dict
 from tacit.privacy.mechanism import Mechanism, build_mechanism
-from tacit.privacy.sampler import Exposure, Pooled, build_sampler
+from tacit.privacy.sampler import Exposure, Fitted, build_sampler, sampler_of
 
 _NOTHING = Claim("local", "user", "replace_one", 0.0, 0.0, "run", "corrected", "nobody", ("nothing leaves the device",))
 
@@ -25,6 +25,12 @@ class StagePrice:
     exposure: Exposure | None = None
     event: Event | None = None
     covers: int = 1  # the rounds one event stands for
+    fitted: Fitted = "rounds"  # as the stage's sampler says
+
+    @property
+    def raw(self) -> bool:
+        """Whether the stage needs raw data, of which no bytes are counted."""
+        return self.fitted != "rounds"
 
     @property
     def others(self) -> int:
@@ -43,13 +49,17 @@ class StagePrice:
         """What the worst-off device goes through, for the accountant."""
         if self.event is None:
             return ()
-        return ((self.event, self.messages if self.covers == 1 else self.covers),)
+        times = 1 if self.raw else self.messages if self.covers == 1 else self.covers
+        return ((self.event, times),)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
+        mechanism = type(self.mechanism).__module__.rpartition(".")[2] if self.mechanism else None
         return {
-            "mechanism": type(self.mechanism).__module__.rpartition(".")[2] if self.mechanism else None,
+            "mechanism": mechanism,
             "messages": self.messages,
+            "fitted": self.fitted,
+            "sends": "raw data" if self.raw else mechanism or "nothing sent",
             "noise": self.mechanism.describe() if self.mechanism else {},
             "event": event_to_dict(self.event) if self.event else None,
             "claims": [claim.to_dict() for claim in self.claims],
@@ -66,6 +76,11 @@ class Price:
     stages: tuple[StagePrice, ...]
     whole: Claim  # where a stage asks volunteers alone: for everybody else
     beside: tuple[Claim, ...] = ()  # what holds for the volunteers; what would hold if an open stage were public
+
+    @property
+    def raw(self) -> bool:
+        """Whether any stage needs raw data: then the bytes of messages do not tell what was given away."""
+        return any(stage.raw for stage in self.stages)
 
     @property
     def covered(self) -> tuple[StagePrice, ...]:
@@ -118,7 +133,8 @@ def _check_shares(plan: Plan, whole: Claim) -> None:
 def page_of(stage: StagePrice, plan: str, run: str, number: int, now: float, size: int) -> Entry:
     """The message a stage asks for, as a ledger enters it."""
     assert stage.event is not None
-    alone = next(claim for claim in reversed(stage.claims) if claim.per in ("round", "message"))
+    # Raw data is given once: its claim for the run is also that of the one entry.
+    alone = next((claim for claim in reversed(stage.claims) if claim.per in ("round", "message")), stage.claims[0])
     unit, relation = stage.claims[0].unit, stage.claims[0].relation
     return Entry(now, plan, run, number, 0, unit, relation, stage.event, alone.epsilon, alone.delta, size, stage.covers)
 
@@ -131,12 +147,12 @@ def settle(stage: Stage, devices: int, number: int = 1) -> tuple[Mechanism, Expo
 
 
 def _price_stage(stage: Stage, devices: int, number: int) -> StagePrice:
-    sampler = build_sampler(stage.cohort)
-    if isinstance(sampler, Pooled):
-        raw = Claim("central", "user", "replace_one", math.inf, 0.0, "run", "corrected", "server", sampler.sees)
-        return StagePrice((raw,), sampler.sees, event=Unbounded("raw data"))
-    if stage.rounds == 0:
+    sampler = sampler_of(stage)
+    if not stage.trains:
         return StagePrice((_NOTHING,), ())
+    if sampler.fitted != "rounds":
+        raw = Claim("central", "user", "replace_one", math.inf, 0.0, "run", "corrected", "server", sampler.sees)
+        return StagePrice((raw,), sampler.sees, event=RawData("raw data"), fitted=sampler.fitted)
     mechanism, exposure = settle(stage, devices, number)
     event, covers = mechanism.event(exposure)
     return StagePrice(mechanism.claim(exposure), mechanism.visible(), mechanism, exposure, event, covers)

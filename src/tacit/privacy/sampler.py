@@ -13,8 +13,11 @@ import equinox as eqx
 import numpy as np
 
 from tacit.errors import PlanError, unknown
+from tacit.plans import Stage
 from tacit.privacy.events import Event, FixedGaussian, Gaussian, PoissonGaussian
 from tacit.settings import fill, setting
+
+Fitted = Literal["rounds", "pooled", "helped"]
 
 
 class Exposure(NamedTuple):
@@ -50,6 +53,14 @@ class Sampler(eqx.Module):
     """Who is asked in a round."""
 
     name: ClassVar[str]
+    # How the parameters of a stage are found: by `rounds` of reports; from histories `pooled` on one machine; or by
+    # devices, a server and a third party that are played in the lab (`helped`). The latter two need raw data.
+    fitted: ClassVar[Fitted] = "rounds"
+
+    @property
+    def sees(self) -> tuple[str, ...]:
+        """What somebody sees of the raw data; nothing, where a stage is fitted by rounds."""
+        return ()
 
     @abstractmethod
     def draw(self, seed: int, stage: int, round: int, devices: int) -> np.ndarray:
@@ -221,6 +232,7 @@ class Pooled(Sampler):
     """Nobody is asked: raw histories are pooled in the lab. Central baselines only; never private."""
 
     name: ClassVar[str] = "pooled"
+    fitted: ClassVar[Fitted] = "pooled"
 
     @property
     def sees(self) -> tuple[str, ...]:
@@ -260,6 +272,7 @@ class Helped(Pooled):
     """The library asks nobody: devices, a server and a third party that helps them are played in the lab. Never private."""
 
     name: ClassVar[str] = "helped"
+    fitted: ClassVar[Fitted] = "helped"
     helper: Literal["matcher", "denoiser"] = setting("matcher")
 
     @property
@@ -282,6 +295,16 @@ def build_sampler(cohort: Mapping[str, Any], where: str = "cohort") -> Sampler:
     if name not in SAMPLERS:
         raise PlanError(unknown(where, name, SAMPLERS, "sampler"))
     return fill(SAMPLERS[name], settings, where)
+
+
+def sampler_of(stage: Stage, where: str = "cohort") -> Sampler:
+    """A stage's sampler. Refuse a stage that trains something and is neither played in rounds nor fitted in the lab."""
+    sampler = build_sampler(stage.cohort, where)
+    if stage.trains and not stage.rounds and sampler.fitted == "rounds":
+        raise PlanError(
+            f"Stage.trains promises to train {', '.join(stage.trains)} in 0 rounds; set rounds, or leave trains empty."
+        )
+    return sampler
 
 
 def _enough(count: int, devices: int) -> None:

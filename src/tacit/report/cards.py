@@ -63,7 +63,7 @@ def _terms(one: Dossier) -> list[tuple[str, Any]]:
             ("Promise", f"None. {_NONE}"),
             ("Must be trusted", _TRUST[whole["trust"]]),
             ("Seen", listed(visible)),
-            ("Sent so far", "the whole history" if one["pooled"] else _ledger(one["ledger"])),
+            ("Sent so far", _ledger(one["ledger"])),
         ],
         "kept": [
             ("Protects", f"{_UNITS[whole['unit']]}, in the whole {whole['per']}"),
@@ -100,6 +100,8 @@ def _leakage(card: dict[str, Any]) -> Any:
 
 def _ledger(ledger: dict[str, Any]) -> str:
     def device(which: str) -> str:
+        if ledger.get("raw_data", {}).get(which):
+            return f"ε {epsilon_text(ledger['epsilon'][which])}, raw data"
         count = ledger["messages"][which]
         return f"ε {epsilon_text(ledger['epsilon'][which])} in {figure(count)} message{'s' if count != 1 else ''}"
 
@@ -116,7 +118,7 @@ def _outlook(one: Dossier) -> Any:
     parts = []
     for place, view in enumerate(one["outlook"], 1):
         stage = f"Stage {place}: " if len(one["outlook"]) > 1 else ""
-        if view["verdict"] in ("no noise", "nothing sent"):
+        if view["verdict"] in ("no noise", "nothing sent", "raw data"):
             parts.append(f"{stage}{view['verdict']}")
             continue
         weak, workable = (figure(one["signal_to_noise"][word]) for word in ("weak", "workable"))
@@ -142,10 +144,10 @@ def _claims(card: dict[str, Any], open_: bool) -> Html:
 
 def _claim(stage: dict[str, Any], claim: dict[str, Any]) -> Html:
     delta = f"{claim['delta']:.1e}" if claim["delta"] else "0"
-    noise = stage["mechanism"] or "nothing sent"
+    sends = stage.get("sends") or stage["mechanism"] or "nothing sent"  # older versions did not say what a stage sends
     return tag(
         "tr",
-        tag("td", f"{stage['number']}: {stage['method']}, {noise}"),
+        tag("td", f"{stage['number']}: {stage['method']}, {sends}"),
         tag("td", claim["per"]),
         tag("td", epsilon_text(claim["epsilon"]), cls="number"),
         tag("td", delta, cls="number"),

@@ -144,7 +144,8 @@ _UNITS = (
 def _bytes(dossier: Dossier, way: str) -> Spec:
     size = dossier[f"bytes_{way}_per_device"]
     hollow = {"fill": "transparent", "stroke": QUIET} if way == "down" else {}
-    words = {"name": dossier["name"], "way": way, "shown": bytes_text(size), "pooled": dossier["pooled"]}
+    shown = "raw data" if dossier["pooled"] else bytes_text(size)
+    words = {"name": dossier["name"], "way": way, "shown": shown, "pooled": dossier["pooled"]}
     return {**words, "bytes": size, **look(dossier), **hollow}
 
 

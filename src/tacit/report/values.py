@@ -82,8 +82,8 @@ def noisy(dossier: Dossier) -> dict[str, Any] | None:
 def verdict(dossier: Dossier) -> str:
     """The worst outlook of all stages."""
     if dossier["pooled"]:
-        return "no noise"
-    order = ("hopeless", "weak", "workable", "no noise", "nothing sent")
+        return "raw data"
+    order = ("hopeless", "weak", "workable", "raw data", "no noise", "nothing sent")
     return min((view["verdict"] for view in dossier["outlook"]), key=order.index)
 
 

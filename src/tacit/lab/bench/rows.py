@@ -16,9 +16,9 @@ from tacit.lab.shelf import numbers_trained
 from tacit.lab.simulate import simulate
 from tacit.lab.split import Split
 from tacit.plans import Plan
+from tacit.privacy.sampler import build_sampler
 
 SILENT = {"handshake": "a first stage alone, which scores nothing"}
-IN_THE_LAB = ("pooled", "helped")  # samplers whose stage is fitted in the lab
 
 
 def make(plan: Plan, where: Place, seed: int) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def fits(plan: Plan, where: Place) -> str:
 def among_organisations(plan: Plan) -> bool:
     """Whether a device of this plan is an organisation."""
     last = plan.stages[-1]
-    return last.method == "fedseqrec" and last.cohort["sampler"] not in IN_THE_LAB
+    return last.method == "fedseqrec" and build_sampler(last.cohort).fitted == "rounds"
 
 
 def questions(plan: Plan, where: Place) -> Split:
@@ -91,7 +91,7 @@ def _asked(plan: Plan, split: Split, seed: int) -> tuple[Run, Answers]:
 
 def _found(run: Run, answers: Answers) -> dict[str, Any]:
     """What the table shows, and what makes it mean something."""
-    fitted = [stage.cohort["sampler"] for stage in run.plan.stages if stage.cohort["sampler"] in IN_THE_LAB]
+    fitted = [stage.fitted for stage in run.price.stages if stage.raw]
     spans = {name: answers.interval(name) for name in answers.values}
     return {
         "metrics": answers.metrics,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tacit.lab.bench.places import PLACES
-from tacit.lab.trial import in_bytes
+from tacit.lab.run import in_bytes
 
 Row = dict[str, Any]
 HEAD = ("plan", "NDCG@10", "HR@10", "coverage", "up", "down", "seconds", "claim")
@@ -32,8 +32,13 @@ def _one(rows: Sequence[Row]) -> Row:
         return {**rows[0], "seeds": [row["seed"] for row in rows]}
     means = {name: float(np.mean([row["metrics"][name] for row in made])) for name in made[0]["metrics"]}
     spans = {name: np.mean([row["intervals"][name] for row in made], axis=0).tolist() for name in made[0]["intervals"]}
-    sums = {name: float(np.mean([row[name] for row in made])) for name in ("bytes_up", "bytes_down", "seconds")}
+    sums = {name: _mean([row[name] for row in made]) for name in ("bytes_up", "bytes_down", "seconds")}
     return {**made[0], **sums, "metrics": means, "intervals": spans, "seeds": [row["seed"] for row in made]}
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The mean; None where something was not counted."""
+    return None if None in values else float(np.mean(np.array(values, float)))
 
 
 def tables(rows: Iterable[Row]) -> str:

@@ -19,6 +19,7 @@ from tacit.lab.split import Split
 from tacit.lab.statistics import Comparison, Interval, compare, interval
 from tacit.metrics import per_case
 from tacit.plans import Plan
+from tacit.privacy.sampler import build_sampler
 
 WHOLE = "NDCG@10, all items"  # beside the sampled one, in per cent too
 PLANS = {
@@ -110,7 +111,7 @@ class Study:
 
 def _fitted(plan: Plan) -> bool:
     """Whether a plan is fitted in the lab."""
-    return plan.stages[-1].cohort["sampler"] in ("pooled", "helped")
+    return build_sampler(plan.stages[-1].cohort).fitted != "rounds"
 
 
 def learned(log: Log, plan: Plan, seed: int, train: Population | None = None, **options: Any) -> Run:
