@@ -18,7 +18,8 @@ import tomli_w
 from tacit.errors import PlanError, unknown
 from tacit.settings import Settings, thaw
 
-_PROMISES = ("epsilon", "epsilon_per_message", "delta", "noise")
+# settings of a mechanism that promise something
+PROMISES = ("epsilon", "epsilon_per_message", "delta", "noise")
 _TABLES = ("hyper", "privacy", "server", "cohort")
 
 
@@ -58,13 +59,18 @@ class Stage:
 
     def _refuse_empty_promises(self) -> None:
         if self.privacy["mechanism"] == "none":
-            for promise in _PROMISES:
+            for promise in PROMISES:
                 if promise in self.privacy:
                     raise PlanError(
                         f"Stage.privacy.{promise} = {self.privacy[promise]!r} is an empty promise: mechanism "
                         f"'none' adds no noise. Name a mechanism, or leave {promise} out."
                     )
         pooled = self.cohort["sampler"] in ("pooled", "helped")  # the lab fits; no rounds are counted
+        if pooled and self.privacy["mechanism"] != "none":
+            raise PlanError(
+                f"Stage.privacy.mechanism = {self.privacy['mechanism']!r} is an empty promise: under cohort.sampler = "
+                f"{self.cohort['sampler']!r} the lab fits the model, and no mechanism is asked. Leave privacy out."
+            )
         if self.rounds and not self.trains:
             raise PlanError(
                 f"Stage.trains is empty but {self.rounds} rounds would ask devices for reports; "
