@@ -1,13 +1,8 @@
-"""Puts the numbers of the results into docs/seqmf.md: every number of its tables comes from a file in results.
-
-tacit reproduce seqmf --out benchmarks/results/reproduce-seqmf.json
-python benchmarks/seqmf_cold.py
-python benchmarks/seqmf_page.py
-"""
+"""The blocks of docs/seqmf.md; `python benchmarks/pages.py` fills them."""
 
 import re
 
-from pages import fill, read, span, table
+from pages import kept, read, span, table
 
 # ---- people who are new ----
 
@@ -28,7 +23,7 @@ def _after(at: str) -> str:
     return f"{count} {unit.removesuffix('s') if count == '1' else unit}"
 
 
-def kept() -> str:
+def kept_share() -> str:
     """The share of the gain in a first session that is left when reports are private."""
     found = read("seqmf-cold")["kept"]
     epsilons = list(next(iter(found.values()))["share kept"])
@@ -84,8 +79,15 @@ def figures() -> str:
     return "\n".join(parts)
 
 
-PARTS = {"depth": depth, "kept": kept, "recipes": recipes, "italy": italy, "tables": tables, "figures": figures}
-
-
-if __name__ == "__main__":
-    fill("seqmf.md", PARTS)
+COLD, RUN = "python benchmarks/seqmf_cold.py", "tacit reproduce seqmf --out benchmarks/results/reproduce-seqmf.json"
+BLOCKS = kept(
+    "docs/seqmf.md",
+    {
+        "depth": (COLD, depth),
+        "kept": (COLD, kept_share),
+        "recipes": (COLD, recipes),
+        "italy": (COLD, italy),
+        "tables": (RUN, tables),
+        "figures": (RUN, figures),
+    },
+)

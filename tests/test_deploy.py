@@ -625,15 +625,3 @@ def test_people_of_a_shard_do_not_change_within_a_run(town):
     write_history(Path(town.nodes[name].store.settings["history"]), town.world, 1, 2)
     town.session.open()
     assert "other people; wait for the next run" in post(town.nodes[name], town.session.letter(name)).refused
-
-
-# ---- the page ----
-
-
-def test_the_page_shows_what_was_measured(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    from deploy_page import PARTS
-
-    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
-    for name, part in PARTS.items():
-        assert page.split(f"<!-- {name} -->\n")[1].strip() == part(), "run `python benchmarks/deploy_page.py`"
