@@ -144,6 +144,7 @@ def context(words, whole):
 
 
 @each_page
+@pytest.mark.filterwarnings("ignore::tacit.lab.shelf.DroppedWarning")
 def test_commands_exist_with_their_options(page):
     for words, whole in commands(page):
         found = context(words, whole)

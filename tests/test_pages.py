@@ -4,12 +4,15 @@
 """
 
 import importlib
+import inspect
 import re
 import sys
 from pathlib import Path
 
 import pytest
 
+import tacit
+from tacit.lab.protocol import PROTOCOLS
 from tacit.lab.shelf import load_plan, plan_names
 from tacit.privacy.price import price
 from test_docs import context
@@ -169,8 +172,28 @@ def test_the_commands_of_the_readme_are_all_there_are():
 
     from tacit.cli import app
 
-    words = {word for cell, _ in rows("README.md", "| | |") for word in re.findall(r"[\w-]+", cell)}
+    words = {word for row in rows("README.md", "| | |") for word in re.findall(r"[\w-]+", " ".join(row))}
     assert set(get_command(app).commands) <= words
+
+
+def test_the_options_of_a_round_are_shown_with_their_defaults():
+    from typer.main import get_command
+
+    from tacit.cli import app
+
+    given = {option.opts[0]: option.default for option in get_command(app).commands["server"].params}
+    shown = {name.strip("`"): default for name, default, _ in rows("docs/deploy.md", "| option of")}
+    assert {name: float(default) for name, default in shown.items()} == {name: float(given[name]) for name in shown}
+
+
+def test_the_arguments_of_loading_are_all_there_are():
+    shown = {name for cell, _ in rows("docs/data.md", "| argument |") for name in re.findall(r"`(\w+)`", cell)}
+    assert shown | {"frame", "kinds"} == set(inspect.signature(tacit.interactions).parameters)
+
+
+def test_the_protocols_of_the_page_are_all_there_are():
+    shown = {name for cell, *_ in rows("docs/asking.md", "| name | split") for name in re.findall(r"`([\w-]+)`", cell)}
+    assert shown == set(PROTOCOLS)
 
 
 def test_the_mechanisms_of_the_readme_are_all_there_are():
