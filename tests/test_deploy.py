@@ -13,6 +13,7 @@ import pytest
 from deployment import RUN, Town, plans, post, short_world, write_history
 from tacit.device.answers import recommend
 from tacit.device.log import read_log
+from tacit.device.method import method_class
 from tacit.device.node import Node
 from tacit.device.purse import ShardPurse, open_purse
 from tacit.device.store import Store
@@ -403,6 +404,16 @@ def test_a_problem_at_home_is_told_at_home_alone(town):
     refused = post(node, town.session.letter(name)).refused
     assert refused == "This device cannot answer; its own log says why."
     assert "a-secret" in said[0]
+
+
+def test_a_promise_that_the_method_does_not_keep_is_refused_at_home(tmp_path, monkeypatch):
+    plan = choose("popularity", {"privacy": {"mechanism": "response", "epsilon": 1.0}})
+    town = Town(tmp_path, plan, short_world(2), (1, 1)).enrol()
+    town.session.open()
+    one, other = (town.session.letter(name) for name in names(town))
+    assert not post(town.nodes[names(town)[0]], one).refused
+    monkeypatch.setattr(method_class("popularity"), "item_by_item", False)
+    assert "Stage 1 promises for one interaction" in post(town.nodes[names(town)[1]], other).refused
 
 
 def test_a_broadcast_that_does_not_fit_is_refused_and_changes_nothing(town):
