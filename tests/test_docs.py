@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import click
+import numpy as np
 import polars as pl
 import pytest
 import typer
@@ -18,10 +19,12 @@ from typer.testing import CliRunner
 import tacit
 from tacit.cli import app
 from tacit.cli.common import parsed
+from tacit.lab.cut import pick
 from tacit.lab.data.datasets import dataset_names
 from tacit.lab.protocol import PROTOCOLS
 from tacit.lab.shelf import choose, plan_names
 from tacit.lab.worlds import movies
+from tacit.nets.words import tokens_of
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -230,7 +233,8 @@ def prepare(folder):
         "\n".join(f"{item}::Title {item} (1999)::Drama" for item in range(1, 6))
     )
     (folder / "ml-1m" / "users.dat").write_text("\n".join(f"{user}::F::25::1::00000" for user in range(1, 6)))
-    (folder / "vectors.txt").write_text("\n".join(f"word{number} 0.1 0.2 0.3" for number in range(5)))
+    words = tokens_of(movies(60, 50).catalog, 30)[1]
+    (folder / "vectors.txt").write_text("\n".join(f"{word} 0.1 0.2 0.3" for word in words))
     return frame
 
 
@@ -248,7 +252,8 @@ def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TACIT_DATA", str(tmp_path))
     names = {"tacit": tacit, "frame": prepare(tmp_path), "log": tacit.dataset("tastes", users=40)}
-    names["theirs"] = movies(60, 50)  # people of one organisation
+    both = movies(60, 50, silos=2)
+    names["theirs"] = pick(both, np.flatnonzero(both.silo == 0))  # people of one organisation
     for number, example in enumerate(blocks(page, "python"), 1):
         example = reduce(lambda text, pair: text.replace(*pair), SMALLER.items(), example)
         exec(compile(example, f"{page.name}, example {number}", "exec"), names)
