@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import re
 import shlex
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from urllib.parse import unquote
@@ -253,7 +254,7 @@ def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.setenv("TACIT_DATA", str(tmp_path))
     names = {"tacit": tacit, "frame": prepare(tmp_path), "log": tacit.dataset("tastes", users=40)}
     both = movies(60, 50, silos=2)
-    names["theirs"] = pick(both, np.flatnonzero(both.silo == 0))  # people of one organisation
+    names["theirs"] = replace(pick(both, np.flatnonzero(both.silo == 0)), silo_names=None)  # one organisation's people
     for number, example in enumerate(blocks(page, "python"), 1):
         example = reduce(lambda text, pair: text.replace(*pair), SMALLER.items(), example)
         exec(compile(example, f"{page.name}, example {number}", "exec"), names)
