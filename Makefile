@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-slow test-deployed check bench docs clean
+.PHONY: help demo test test-slow test-deployed check bench pages docs clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -51,6 +51,9 @@ check: $(VENV)/dev ## style, types, contracts, exported names
 bench: $(VENV)/bench ## measure speed against named peers, as ratios in one run
 	@$(BIN)/python -W ignore benchmarks/speed.py
 	@$(BIN)/python benchmarks/scale.py
+
+pages: $(VENV)/dev ## make the tables of the pages again: run what is quick, and read the kept results of what is not
+	@$(BIN)/python benchmarks/pages.py
 
 docs: $(VENV)/docs ## build the site from the pages and the docstrings
 	@$(BIN)/python -m pytest tests/test_docs.py tests/test_exports.py

@@ -2,7 +2,7 @@
 
     python benchmarks/audit.py                          # both parts, a few minutes on two cores
     tacit reproduce privrec --part table6 --data movies --out benchmarks/results/reproduce-privrec-membership.json
-    python benchmarks/audit_page.py                     # the numbers into docs/audit.md
+    python benchmarks/pages.py --kept                     # the numbers into docs/audit.md
 
 Synthetic worlds `movies`. Networks are played for a few rounds of little work: what is sent and what is claimed stay of the
 same kind, and the claim is that of the plan as played.

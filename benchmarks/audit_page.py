@@ -1,13 +1,9 @@
-"""Puts the numbers of the results into docs/audit.md: every number of its tables comes from a file in results.
+"""The blocks of docs/audit.md; `python benchmarks/pages.py` fills them."""
 
-python benchmarks/audit.py
-tacit reproduce privrec --part table6 --out benchmarks/results/reproduce-privrec-membership.json
-python benchmarks/audit_page.py
-"""
-
+from functools import partial
 from typing import Any
 
-from pages import RESULTS, fill, read, span, table
+from pages import kept, read, reproduced, span, table
 
 
 def claimed(claim: dict[str, Any]) -> str:
@@ -30,17 +26,6 @@ def one_run() -> str:
     return table(head, lines)
 
 
-def membership() -> str:
-    """Table 6, where it was made."""
-    name, parts = "reproduce-privrec-membership", []
-    for one in read(name)["parts"] if (RESULTS / f"{name}.json").is_file() else ():
-        lines = [[row, *texts.values()] for row, texts in one["texts"].items()]
-        notes = "\n".join(f"- {note}" for note in one["notes"])
-        title = f"**{one['title']}** ({one['data']}; the paper's numbers in brackets)"
-        parts.append(f"{title}\n\n{table(['', *one['columns']], lines)}\n\n{notes}\n")
-    return "\n".join(parts)
-
-
 def interactions() -> str:
     found = read("audit")
     lines = [
@@ -54,8 +39,14 @@ def interactions() -> str:
     return f"{found['world']}.\n\n{table(['plan', 'claim', 'accuracy', 'AUC', 'TPR at 1 %'], lines)}"
 
 
-PARTS = {"one run": one_run, "membership": membership, "interactions": interactions}
-
-
-if __name__ == "__main__":
-    fill("audit.md", PARTS)
+BLOCKS = kept(
+    "docs/audit.md",
+    {
+        "one run": ("python benchmarks/audit.py", one_run),
+        "membership": (
+            "tacit reproduce privrec --part table6 --out benchmarks/results/reproduce-privrec-membership.json",
+            partial(reproduced, "reproduce-privrec-membership"),
+        ),
+        "interactions": ("python benchmarks/audit.py", interactions),
+    },
+)

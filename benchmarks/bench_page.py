@@ -1,13 +1,9 @@
-"""Puts the rows of the bench into docs/bench.md, and its advice into the README: every number comes from results/bench.json.
-
-tacit reproduce --all --out benchmarks/results/bench.json
-python benchmarks/bench_page.py
-"""
+"""The blocks of docs/bench.md, and the advice in the README; `python benchmarks/pages.py` fills them."""
 
 from collections import Counter
 from typing import Any
 
-from pages import fill, read
+from pages import kept, read
 
 from tacit.lab.bench.advice import advice
 from tacit.lab.bench.places import PLACES
@@ -36,13 +32,10 @@ def machines(rows: list[dict[str, Any]]) -> list[str]:
     return [f"{machine} ({count} rows)" for machine, count in made.most_common()]
 
 
+MADE = "tacit reproduce --all --out benchmarks/results/bench.json"
 PARTS = {
-    "advice": lambda: advice(read("bench")["rows"]),
-    "made with": made_with,
-    "tables": lambda: tables(read("bench")["rows"]),
+    "advice": (MADE, lambda: advice(read("bench")["rows"])),
+    "made with": (MADE, made_with),
+    "tables": (MADE, lambda: tables(read("bench")["rows"])),
 }
-
-
-if __name__ == "__main__":
-    fill("bench.md", PARTS)
-    fill("../README.md", {"advice": PARTS["advice"]})
+BLOCKS = [*kept("docs/bench.md", PARTS), *kept("README.md", {"advice": PARTS["advice"]})]

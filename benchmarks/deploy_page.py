@@ -1,15 +1,11 @@
-"""Puts what was measured into docs/deploy.md: what comes of killing, and what a round costs.
+"""The blocks of docs/deploy.md: what comes of killing, and what a round costs; `python benchmarks/pages.py` fills them.
 
-python benchmarks/deploy_faults.py
-python benchmarks/deploy.py
-python benchmarks/deploy_page.py
-
-The first two fill the page themselves when they end.
+The scripts that measure fill the page themselves when they end.
 """
 
 from typing import Any
 
-from pages import fill, read, table
+from pages import fill, kept, read, table
 
 KILLED = {
     "killed with −9": "killed",
@@ -83,13 +79,15 @@ def _machine(cores: int, rows: list[dict[str, Any]]) -> str:
     return f"{cores} cores with a load average of {min(load):.0f} to {max(load):.0f}"
 
 
-PARTS = {"faults": faults, "numbers": numbers}
+BLOCKS = kept(
+    "docs/deploy.md",
+    {
+        "faults": ("python benchmarks/deploy_faults.py", faults),
+        "numbers": ("python benchmarks/deploy.py", numbers),
+    },
+)
 
 
 def fill_page() -> None:
     """The page, as the results are now."""
-    fill("deploy.md", PARTS)
-
-
-if __name__ == "__main__":
-    fill_page()
+    fill(BLOCKS)

@@ -1,28 +1,13 @@
-"""Puts the numbers of the results into docs/dplcf.md: every number of its tables comes from a file in results.
+"""The blocks of docs/dplcf.md; `python benchmarks/pages.py` fills them."""
 
-tacit reproduce dplcf --seeds 5 --out benchmarks/results/reproduce-dplcf.json
-python benchmarks/dplcf_recipes.py
-python benchmarks/dplcf_page.py
-"""
-
-import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
-RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parent.parent / "docs" / "dplcf.md"
+from pages import kept, read, table
+
 RECIPES = ("raw", "clamp", "floor", "error", "bound", "expected")
 TEST = "NDCG@10 sampled"
 ORDER = re.compile(r"(D\d), (.+): (holds|does not hold) on (.+?); (.+)\.")
-
-
-def read(name: str) -> dict:
-    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
 # ---- recipes ----
@@ -111,13 +96,13 @@ def orders() -> str:
     return table(["order", "claim", "log", "verdict", "by"], sorted(lines))
 
 
-def main() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    for name, made in {"recipes": recipes, "needed": needed, "ours": ours, "orders": orders}.items():
-        before, _, after = page.split(f"<!-- {name} -->\n")
-        page = f"{before}<!-- {name} -->\n{made().rstrip()}\n<!-- {name} -->\n{after}"
-    PAGE.write_text(page, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+RUN = "tacit reproduce dplcf --seeds 5 --out benchmarks/results/reproduce-dplcf.json"
+BLOCKS = kept(
+    "docs/dplcf.md",
+    {
+        "recipes": ("python benchmarks/dplcf_recipes.py", recipes),
+        "needed": ("python benchmarks/dplcf_recipes.py", needed),
+        "ours": (RUN, ours),
+        "orders": (RUN, orders),
+    },
+)

@@ -1,16 +1,9 @@
-"""Puts the numbers of the results into docs/fedseqrec.md: every number of its tables comes from a file in results.
-
-tacit reproduce fedseqrec --out benchmarks/results/reproduce-fedseqrec.json
-tacit reproduce fedseqrec --size paper --out benchmarks/results/reproduce-fedseqrec-paper.json
-python benchmarks/fedseqrec_weights.py --jobs 16
-python benchmarks/fedseqrec.py
-python benchmarks/fedseqrec_page.py
-"""
+"""The blocks of docs/fedseqrec.md; `python benchmarks/pages.py` fills them."""
 
 from functools import partial
 from typing import Any
 
-from pages import RESULTS, fill, part, read, reproduced, table
+from pages import RESULTS, kept, part, read, reproduced, table
 
 from tacit.lab.reproduce import paper
 
@@ -110,15 +103,18 @@ def words() -> str:
     return table(["hashed words", "length", *(f"round {number}" for number in rounds)], lines)
 
 
-PARTS = {
-    "tables": tables,
-    "figures": figures,
-    "paper": partial(reproduced, "reproduce-fedseqrec-paper"),
-    "weights": weights,
-    "speed": speed,
-    "words": words,
-}
-
-
-if __name__ == "__main__":
-    fill("fedseqrec.md", PARTS)
+RUN = f"tacit reproduce fedseqrec --out benchmarks/results/{NAME}.json"
+BLOCKS = kept(
+    "docs/fedseqrec.md",
+    {
+        "tables": (RUN, tables),
+        "figures": (RUN, figures),
+        "paper": (
+            f"tacit reproduce fedseqrec --size paper --out benchmarks/results/{NAME}-paper.json",
+            partial(reproduced, f"{NAME}-paper"),
+        ),
+        "weights": ("python benchmarks/fedseqrec_weights.py --jobs 16", weights),
+        "speed": ("python benchmarks/fedseqrec.py", speed),
+        "words": ("python benchmarks/fedseqrec.py", words),
+    },
+)

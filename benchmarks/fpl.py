@@ -3,7 +3,7 @@
     python benchmarks/fpl.py                            # all of it, into results/fpl-cpu.json or fpl-gpu.json
     python benchmarks/fpl.py --only epoch               # MovieLens-1M, in turns with implicit, same threads and factors
     python benchmarks/fpl.py --only alone,scale --most 100000
-    python benchmarks/fpl_page.py                       # the results, into the docs
+    python benchmarks/pages.py --kept                       # the results, into the docs
 
 An epoch is as many triples as the log has records, as the paper counts. Competitors take turns in one process, once on one
 core and once on two. Runs on whatever JAX computes on; `implicit` on the CPU. Without MovieLens-1M a synthetic log of its

@@ -1,17 +1,10 @@
-"""Puts what was measured into docs/fpl.md and docs/speed.md: every number of their tables comes from a file in results.
-
-python benchmarks/fpl.py
-python benchmarks/fpl_privacy.py
-python benchmarks/fpl_privacy.py --people 500 2000 8000 32000
-tacit reproduce fpl --out benchmarks/results/reproduce-fpl.json
-python benchmarks/fpl_page.py
-"""
+"""The blocks of docs/fpl.md and of docs/speed.md that are about FPL; `python benchmarks/pages.py` fills them."""
 
 from functools import partial
 from typing import Any
 
 import numpy as np
-from pages import DOCS, RESULTS, fill, read, reproduced, table
+from pages import RESULTS, Picture, kept, read, reproduced, table
 
 ON = {"fpl-cpu": "CPU", "fpl-gpu": "GPU"}
 BLIND = ("chance", "popularity")  # what is guessed without a message
@@ -182,17 +175,20 @@ def scale() -> str:
     return table(heads, lines)
 
 
-if __name__ == "__main__":
-    fill(
-        "fpl.md",
+PRIVACY, SPEED = "python benchmarks/fpl_privacy.py", "python benchmarks/fpl.py"
+RUN = "tacit reproduce fpl --out benchmarks/results/reproduce-fpl.json"
+BLOCKS = [
+    *kept(
+        "docs/fpl.md",
         {
-            "withheld": withheld,
-            "protects": protects,
-            "people": people,
-            "beside": partial(reproduced, "reproduce-fpl", 4),
-            "epochs": epochs,
-            "alone": alone,
+            "withheld": (PRIVACY, withheld),
+            "protects": (PRIVACY, protects),
+            "people": (f"{PRIVACY} --people 500 2000 8000", people),
+            "beside": (RUN, partial(reproduced, "reproduce-fpl", 4)),
+            "epochs": (SPEED, epochs),
+            "alone": (SPEED, alone),
         },
-    )
-    picture().save(DOCS / "pictures" / "fpl-privacy.svg")
-    fill("speed.md", {"epochs": epochs, "scale": scale})
+    ),
+    *kept("docs/speed.md", {"scale": (SPEED, scale), "epochs": (SPEED, epochs)}),
+]
+PICTURES = [Picture("fpl-privacy.svg", PRIVACY, lambda path: picture().save(path))]

@@ -1,29 +1,26 @@
 """How far off is the mean that each mechanism estimates? Against ε, devices, numbers and k; theory beside measurement.
 
 python benchmarks/mechanisms.py            # measures, and writes results/mechanisms.json
-python benchmarks/mechanisms.py --page     # puts the tables and the picture of that file into docs
+python benchmarks/pages.py --kept          # puts its tables and its picture into the docs
 """
 
 import itertools
-import json
 import math
-import sys
 import time
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from harness import RESULTS, machine, write
+from harness import machine, write
+from pages import Picture, kept, read
 
 from tacit.privacy.mechanism import Mechanism, build_mechanism
 from tacit.privacy.sampler import build_sampler
 from tacit.rows import Rows
 from tacit.wire import schema_of
 
-DOCS = Path(__file__).parents[1] / "docs"
 CHUNK = 1000
 BASE = {"epsilon": 4.0, "devices": 10_000, "numbers": 256}
 SWEEPS = {"epsilon": [1.0, 2.0, 4.0, 8.0], "devices": [1000, 10_000, 100_000], "numbers": [64, 256, 1024]}
@@ -218,17 +215,10 @@ def picture(rows: list[dict[str, Any]]) -> Any:
     return joined.configure_legend(orient="bottom", labelFontSize=12).configure(background="white")
 
 
-def page(result: dict[str, Any]) -> None:
-    """The tables between their marks, and the picture."""
-    path, mark = DOCS / "mechanisms.md", "<!-- tables -->\n"
-    before, _, after = path.read_text(encoding="utf-8").split(mark)
-    path.write_text(mark.join([before, tables(result), after]), encoding="utf-8")
-    (DOCS / "pictures").mkdir(exist_ok=True)
-    picture(result["rows"]).save(DOCS / "pictures" / "mechanisms.svg")
+COMMAND = "python benchmarks/mechanisms.py"
+BLOCKS = kept("docs/mechanisms.md", {"tables": (COMMAND, lambda: tables(read("mechanisms")))})
+PICTURES = [Picture("mechanisms.svg", COMMAND, lambda path: picture(read("mechanisms")["rows"]).save(path))]
 
 
 if __name__ == "__main__":
-    if "--page" in sys.argv:
-        page(json.loads((RESULTS / "mechanisms.json").read_text(encoding="utf-8")))
-    else:
-        write("mechanisms", {"machine": machine(), "base": BASE, "rows": sweep(), "shapes": shapes(), "costs": costs()})
+    write("mechanisms", {"machine": machine(), "base": BASE, "rows": sweep(), "shapes": shapes(), "costs": costs()})

@@ -1,12 +1,140 @@
-"""Pages: tables of results, put between the marks of a page of the docs."""
+"""Fills the generated parts of the pages: every table that a command makes stands in a block, and is made here alone.
 
+    make pages                                        # all blocks and pictures; a few minutes
+    python benchmarks/pages.py --kept                 # only those made of results that are kept; seconds
+    python benchmarks/pages.py --page docs/start.md   # only those of a page; may be repeated
+    python benchmarks/pages.py --check                # write nothing; say what is stale, and exit with 1
+
+A block stands between `<!-- NAME: COMMAND -->` and `<!-- NAME -->`. COMMAND makes its numbers: it is run again where that takes
+seconds or a minute or two; what takes longer is kept in `results` by COMMAND, and the block is made of that file.
+"""
+
+import argparse
+import importlib
 import json
-from collections.abc import Callable, Mapping
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 RESULTS = Path(__file__).parent / "results"
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+MODULES = (
+    *(
+        "audit_page",
+        "bench_page",
+        "deploy_page",
+        "dplcf_page",
+        "fedseqrec_page",
+        "fpl_page",
+        "privrec_page",
+        "seqmf_page",
+    ),
+    *("mechanisms", "run_page", "sequential", "speed_page"),
+)
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?|\.\d+")
+
+
+class Block(NamedTuple):
+    """A generated part of a page."""
+
+    page: str  # its path, from the root of the repository
+    name: str
+    command: str  # what makes its numbers
+    make: Callable[[], str]
+    takes: Literal["nothing", "seconds", "minutes"] = "nothing"  # nothing: it is made of results that are kept
+    last: int = 0  # units of the last digit by which a number may differ on another machine
+
+
+class Picture(NamedTuple):
+    """A generated picture, in `docs/pictures`."""
+
+    name: str
+    command: str
+    save: Callable[[Path], Any]
+    takes: Literal["nothing", "minutes"] = "nothing"
+
+
+def kept(page: str, parts: Mapping[str, tuple[str, Callable[[], str]]]) -> list[Block]:
+    """Blocks of a page that are made of kept results: name -> the command that keeps them, and what they become."""
+    return [Block(page, name, command, make) for name, (command, make) in parts.items()]
+
+
+def blocks() -> list[Block]:
+    """Every block there is."""
+    return [block for name in MODULES for block in importlib.import_module(name).BLOCKS]
+
+
+def pictures() -> list[Picture]:
+    """Every generated picture there is."""
+    return [one for name in MODULES for one in getattr(importlib.import_module(name), "PICTURES", ())]
+
+
+# ---- in a page ----
+
+
+def written(block: Block) -> str:
+    """What its page has between the marks of a block."""
+    return _found(block, (ROOT / block.page).read_text(encoding="utf-8"))[2]
+
+
+def fill(chosen: Iterable[Block]) -> None:
+    """Make blocks anew, each in its page."""
+    for block in chosen:
+        path = ROOT / block.page
+        text = path.read_text(encoding="utf-8")
+        start, end, _ = _found(block, text)
+        new = f"<!-- {block.name}: {block.command} -->\n{_trimmed(block.make())}<!-- {block.name} -->\n"
+        path.write_text(text[:start] + new + text[end:], encoding="utf-8")
+
+
+def _found(block: Block, text: str) -> tuple[int, int, str]:
+    """Where a block begins and ends, and what is in it."""
+    name = re.escape(block.name)
+    found = re.search(rf"<!-- {name}(?:: [^\n]*?)? -->\n(.*?)<!-- {name} -->\n", text, re.DOTALL)
+    if found is None:
+        sys.exit(
+            f"{block.page} has no block {block.name!r}; put <!-- {block.name}: --> and <!-- {block.name} --> there."
+        )
+    return found.start(), found.end(), found[1]
+
+
+def _trimmed(text: str) -> str:
+    return text.strip("\n") + "\n"
+
+
+def stale(block: Block, made: str) -> str:
+    """What is wrong with a block on its page, beside what was just made; empty where nothing is."""
+    return differs(_trimmed(made), written(block), block.last)
+
+
+def differs(made: str, page: str, last: int = 0) -> str:
+    """Where two texts differ; numbers may, by so many units of the last digit that the page prints."""
+    if NUMBER.sub("#", made) != NUMBER.sub("#", page):
+        pairs = zip([*made.splitlines(), ""], [*page.splitlines(), ""])
+        return next(
+            (
+                f"made {one!r}, printed {other!r}"
+                for one, other in pairs
+                if NUMBER.sub("#", one) != NUMBER.sub("#", other)
+            ),
+            "one is longer than the other",
+        )
+    for one, other in zip(NUMBER.findall(made), NUMBER.findall(page)):
+        digits = len(other.partition("e")[0].partition(".")[2])
+        unit = 10.0 ** (int(other.partition("e")[2] or 0) - digits)
+        if abs(_value(one) - _value(other)) > (last + 1e-6) * unit:
+            return f"made {one}, printed {other}"
+    return ""
+
+
+def _value(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+# ---- what blocks are made of ----
 
 
 def read(name: str) -> dict:
@@ -54,12 +182,36 @@ def _points(one: dict[str, Any], digits: int) -> str:
     return table([one["x"], *curves], lines)
 
 
-def fill(page: str, parts: Mapping[str, Callable[[], str]]) -> None:
-    """Put each part between its two marks."""
-    path = DOCS / page
-    text = path.read_text(encoding="utf-8")
-    for name, make in parts.items():
-        mark = f"<!-- {name} -->\n"
-        before, _, after = text.split(mark)
-        text = mark.join([before, make().rstrip("\n") + "\n", after])
-    path.write_text(text, encoding="utf-8")
+# ---- the command ----
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kept", action="store_true", help="only blocks made of results that are kept")
+    parser.add_argument("--page", action="append", help="only the blocks of this page; may be repeated")
+    parser.add_argument("--check", action="store_true", help="write nothing; say what is stale")
+    given = parser.parse_args()
+    wanted = lambda one: (not given.kept or one.takes == "nothing") and (not given.page or one.page in given.page)  # noqa: E731
+    chosen = [block for block in blocks() if wanted(block)]
+    if given.check:
+        found = {f"{block.page}, {block.name}": stale(block, block.make()) for block in chosen}
+        sys.exit("\n".join(f"{where}: {why}" for where, why in found.items() if why) or None)
+    for block in chosen:
+        print(f"{block.page}: {block.name} ({block.command})", flush=True)
+        fill([block])
+    for one in pictures() if not given.page else ():
+        if not given.kept or one.takes == "nothing":
+            _draw(one)
+
+
+def _draw(picture: Picture) -> None:
+    try:
+        picture.save(DOCS / "pictures" / picture.name)
+    except ModuleNotFoundError as problem:
+        print(f"docs/pictures/{picture.name} is left as it is: it needs {problem.name}, of the extra 'bench'.")
+    else:
+        print(f"docs/pictures/{picture.name} ({picture.command})", flush=True)
+
+
+if __name__ == "__main__":
+    importlib.import_module("pages").main()  # so that the blocks' modules and this one share it

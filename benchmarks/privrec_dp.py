@@ -3,7 +3,7 @@
     python benchmarks/privrec_dp.py --size small                  # minutes on two cores: fewer seeds, ε and people
     python benchmarks/privrec_dp.py --jobs 3                      # three seeds, six ε; for a GPU
     python benchmarks/privrec_dp.py --data movies --users 100000  # a synthetic log of many people
-    python benchmarks/privrec_page.py                             # puts the tables of the results into docs/privrec.md
+    python benchmarks/pages.py --kept                             # puts the tables of the results into docs/privrec.md
 
 Everything is (ε, δ) for the whole run, unit user, a trusted server, δ below 1/people^1.1. People are held out as in the
 paper: a fifth takes no part in training, half of their events adapts, liked items of the rest are asked among all

@@ -1,19 +1,10 @@
-"""Puts the numbers of the results into docs/privrec.md: every number of its tables comes from a file in results.
-
-python benchmarks/privrec_dp.py --jobs 3
-python benchmarks/privrec_stages.py --jobs 16
-tacit reproduce privrec --out benchmarks/results/reproduce-privrec.json
-tacit reproduce privrec --size paper --out benchmarks/results/reproduce-privrec-paper.json
-python benchmarks/privrec.py
-python benchmarks/scale.py --method privrec --most 10000
-python benchmarks/privrec_page.py
-"""
+"""The blocks of docs/privrec.md; `python benchmarks/pages.py` fills them."""
 
 import re
 from functools import partial
 from typing import Any
 
-from pages import RESULTS, fill, parts_of, read, reproduced, table
+from pages import RESULTS, kept, parts_of, read, reproduced, table
 
 MANY = 50_000  # people whose table is shown even where few recipes were run
 OURS, RIVAL = "counts and tastes (dp-privrec)", "popularity"
@@ -155,16 +146,17 @@ def orders() -> str:
     return table(["part", "size", "order"], sorted(lines))
 
 
-PARTS = {
-    "speed": speed,
-    "stages": stages,
-    "recipes": recipes,
-    "people": people,
-    "noise": partial(reproduced, "reproduce-privrec", 4, ("figure4", "figure5")),
-    "orders": orders,
-    "paper": partial(reproduced, "reproduce-privrec-paper"),
-}
-
-
-if __name__ == "__main__":
-    fill("privrec.md", PARTS)
+RUN = "tacit reproduce privrec --out benchmarks/results/reproduce-privrec.json"
+PAPER = "tacit reproduce privrec --size paper --out benchmarks/results/reproduce-privrec-paper.json"
+BLOCKS = kept(
+    "docs/privrec.md",
+    {
+        "speed": ("python benchmarks/privrec.py", speed),
+        "stages": ("python benchmarks/privrec_stages.py --jobs 16", stages),
+        "recipes": ("python benchmarks/privrec_dp.py --jobs 3", recipes),
+        "people": ("python benchmarks/privrec_dp.py --jobs 3", people),
+        "noise": (RUN, partial(reproduced, "reproduce-privrec", 4, ("figure4", "figure5"))),
+        "orders": (RUN, orders),
+        "paper": (PAPER, partial(reproduced, "reproduce-privrec-paper")),
+    },
+)

@@ -3,7 +3,7 @@
     python benchmarks/privrec_stages.py --size tiny                         # minutes on two cores; writes no result
     python benchmarks/privrec_stages.py --jobs 16 --keep FOLDER             # a synthetic log of 1,500 people
     python benchmarks/privrec_stages.py --data ml-1m --jobs 16 --keep FOLDER
-    python benchmarks/privrec_page.py                                       # puts the tables into docs/privrec.md
+    python benchmarks/pages.py --kept                                       # puts the tables into docs/privrec.md
 
 The second stage is the same in every row: joint training without noise, so that what is measured is the start that the
 first one gave it. `open` has no noise in stage 1, `private` promises ε = 4 for it (user, replace-one, a trusted server).

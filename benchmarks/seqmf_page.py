@@ -1,4 +1,4 @@
-"""Puts the numbers of the results into docs/seqmf.md: every number of its tables comes from a file in results.
+"""The blocks of docs/seqmf.md; `python benchmarks/pages.py` fills them. The results are kept in several runs:
 
 tacit reproduce seqmf --part table1 --part table2 --part figure4 --out three-seeds.json
 tacit reproduce seqmf --part table1 --data apps-weak --out weak.json
@@ -6,7 +6,7 @@ tacit reproduce seqmf --part figure2 --part figure3 --part figure5 --part figure
 python benchmarks/seqmf_cold.py
 python benchmarks/seqmf_page.py three-seeds.json weak.json one-seed.json
 
-Files that are named take the place of the same parts in results/reproduce-seqmf.json; without any, the page is written anew.
+Files that are named take the place of the same parts in results/reproduce-seqmf.json.
 """
 
 import json
@@ -14,7 +14,7 @@ import re
 import sys
 from pathlib import Path
 
-from pages import RESULTS, fill, read, reproduced, span, table
+from pages import RESULTS, kept, read, reproduced, span, table
 
 
 def merge(files: list[str]) -> None:
@@ -50,7 +50,7 @@ def _after(at: str) -> str:
     return f"{count} {unit.removesuffix('s') if count == '1' else unit}"
 
 
-def kept() -> str:
+def kept_share() -> str:
     """The share of the gain in a first session that is left when reports are private."""
     found = read("seqmf-cold")["kept"]
     epsilons = list(next(iter(found.values()))["share kept"])
@@ -117,18 +117,21 @@ def cost() -> str:
     return reproduced("reproduce-seqmf", only=("cost",))
 
 
-PARTS = {
-    "depth": depth,
-    "kept": kept,
-    "recipes": recipes,
-    "italy": italy,
-    "tables": tables,
-    "figures": figures,
-    "activity": activity,
-    "cost": cost,
-}
+COLD, RUN = "python benchmarks/seqmf_cold.py", "tacit reproduce seqmf --out benchmarks/results/reproduce-seqmf.json"
+BLOCKS = kept(
+    "docs/seqmf.md",
+    {
+        "depth": (COLD, depth),
+        "kept": (COLD, kept_share),
+        "recipes": (COLD, recipes),
+        "italy": (COLD, italy),
+        "tables": (RUN, tables),
+        "figures": (RUN, figures),
+        "activity": (RUN, activity),
+        "cost": (RUN, cost),
+    },
+)
 
 
 if __name__ == "__main__":
     merge(sys.argv[1:])
-    fill("seqmf.md", PARTS)

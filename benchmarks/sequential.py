@@ -3,7 +3,6 @@
     python benchmarks/sequential.py --plan gru4rec           # a few minutes on two quiet cores; results are kept plan by plan
     python benchmarks/sequential.py --plan bert4rec --set hyper.epochs=100
     python benchmarks/sequential.py --plan fedrec-plus       # ratings of a tenth that was left out, as errors
-    python benchmarks/sequential.py --page                   # puts the results into docs/sequential.md
 
 A reference is a number that others published for the same log. As in RecBole's, ratings below 3 are left out where items are ranked, and
 people and items with fewer than ten of the others.
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from harness import RESULTS, machine, write
-from pages import fill, read, span, table
+from pages import kept, read, span, table
 
 from tacit.cli.common import parsed
 from tacit.device.round import adapt
@@ -131,15 +130,15 @@ def tables() -> str:
     return "\n\n".join(parts)
 
 
+BLOCKS = kept("docs/sequential.md", {"quality": ("python benchmarks/sequential.py", tables)})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--plan", default="gru4rec")
     parser.add_argument("--data", default="ml-1m")
     parser.add_argument("--set", nargs="*", default=[], help="settings, as hyper.NAME=VALUE")
-    parser.add_argument("--page", action="store_true")
     options = parser.parse_args()
-    if options.page:
-        return fill("sequential.md", {"quality": tables})
     row = measure(options.plan, parsed(options.set), options.data)
     print(", ".join(f"{name} {span(row[name])}" for name in (*METRICS, "RMSE", "MAE") if name in row))
     keep(row, options.data)

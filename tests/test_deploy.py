@@ -13,6 +13,7 @@ import pytest
 from deployment import RUN, Town, plans, post, short_world, write_history
 from tacit.device.answers import recommend
 from tacit.device.log import read_log
+from tacit.device.method import method_class
 from tacit.device.node import Node
 from tacit.device.purse import ShardPurse, open_purse
 from tacit.device.store import Store
@@ -418,6 +419,16 @@ def test_a_problem_at_home_is_told_at_home_alone(town):
     assert "a-secret" in said[0]
 
 
+def test_a_promise_that_the_method_does_not_keep_is_refused_at_home(tmp_path, monkeypatch):
+    plan = choose("popularity", {"privacy": {"mechanism": "response", "epsilon": 1.0}})
+    town = Town(tmp_path, plan, short_world(2), (1, 1)).enrol()
+    town.session.open()
+    one, other = (town.session.letter(name) for name in names(town))
+    assert not post(town.nodes[names(town)[0]], one).refused
+    monkeypatch.setattr(method_class("popularity"), "item_by_item", False)
+    assert "Stage 1 promises for one interaction" in post(town.nodes[names(town)[1]], other).refused
+
+
 def test_a_broadcast_that_does_not_fit_is_refused_and_changes_nothing(town):
     town.session.open()
     name = names(town)[0]
@@ -638,15 +649,3 @@ def test_people_of_a_shard_do_not_change_within_a_run(town):
     write_history(Path(town.nodes[name].store.settings["history"]), town.world, 1, 2)
     town.session.open()
     assert "other people; wait for the next run" in post(town.nodes[name], town.session.letter(name)).refused
-
-
-# ---- the page ----
-
-
-def test_the_page_shows_what_was_measured(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    from deploy_page import PARTS
-
-    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
-    for name, part in PARTS.items():
-        assert page.split(f"<!-- {name} -->\n")[1].strip() == part(), "run `python benchmarks/deploy_page.py`"

@@ -5,10 +5,14 @@ import importlib
 import importlib.util
 import re
 import shlex
+from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from urllib.parse import unquote
 
 import click
+import numpy as np
+import polars as pl
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -16,9 +20,12 @@ from typer.testing import CliRunner
 import tacit
 from tacit.cli import app
 from tacit.cli.common import parsed
+from tacit.lab.cut import pick
 from tacit.lab.data.datasets import dataset_names
 from tacit.lab.protocol import PROTOCOLS
 from tacit.lab.shelf import choose, plan_names
+from tacit.lab.worlds import movies
+from tacit.nets.words import tokens_of
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -144,6 +151,7 @@ def context(words, whole):
 
 
 @each_page
+@pytest.mark.filterwarnings("ignore::tacit.lab.shelf.DroppedWarning")
 def test_commands_exist_with_their_options(page):
     for words, whole in commands(page):
         found = context(words, whole)
@@ -209,6 +217,47 @@ def test_python_compiles_and_names_what_exists(page):
 def test_the_start_page_has_the_example_of_the_readme():
     (example,) = blocks(ROOT / "README.md", "python")
     assert example in blocks(DOCS / "start.md", "python"), "README.md and docs/start.md show one example; copy it over."
+
+
+def prepare(folder):
+    """What examples assume to be there: files in the folder they run in, and a frame."""
+    events = [(user, item) for user in ("ann", "bob", "cid", "dee", "eve") for item in ("tea", "jam", "egg", "oat")]
+    lines = [f"{user},{item},2024-01-{day + 1:02}" for day, (user, item) in enumerate(events)]
+    (folder / "your-log.csv").write_text("\n".join(["user_id,item_id,datetime", *lines]))
+    users, items = zip(*events)
+    frame = pl.DataFrame({"uid": users, "sku": items, "at": range(len(events)), "stars": [4.0] * len(events)})
+    frame.rename({"uid": "user_id", "sku": "item_id"}).drop("at", "stars").write_parquet(folder / "log.parquet")
+    (folder / "ml-1m").mkdir()
+    rated = [f"{user}::{item}::{4}::{9 * user + item}" for user in range(1, 6) for item in range(1, 6)]
+    (folder / "ml-1m" / "ratings.dat").write_text("\n".join(rated))
+    (folder / "ml-1m" / "movies.dat").write_text(
+        "\n".join(f"{item}::Title {item} (1999)::Drama" for item in range(1, 6))
+    )
+    (folder / "ml-1m" / "users.dat").write_text("\n".join(f"{user}::F::25::1::00000" for user in range(1, 6)))
+    words = tokens_of(movies(60, 50).catalog, 30)[1]
+    (folder / "vectors.txt").write_text("\n".join(f"{word} 0.1 0.2 0.3" for word in words))
+    return frame
+
+
+SHAPES = ("add-a-method.md",)  # shows the form of a method, with parts left out; a test has a whole one
+SMALLER = {"movies(800, 200, silos=16)": "movies(60, 50, silos=2)", "users=1000": "users=200"}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "python") and page.name not in SHAPES], ids=str
+)
+def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
+    """One after the other: a later one goes on with what an earlier one made."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TACIT_DATA", str(tmp_path))
+    names = {"tacit": tacit, "frame": prepare(tmp_path), "log": tacit.dataset("tastes", users=40)}
+    both = movies(60, 50, silos=2)
+    names["theirs"] = replace(pick(both, np.flatnonzero(both.silo == 0)), silo_names=None)  # one organisation's people
+    for number, example in enumerate(blocks(page, "python"), 1):
+        example = reduce(lambda text, pair: text.replace(*pair), SMALLER.items(), example)
+        exec(compile(example, f"{page.name}, example {number}", "exec"), names)
 
 
 def directives():

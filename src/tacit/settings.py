@@ -80,6 +80,23 @@ def known_settings(part: type) -> dict[str, Any]:
     return {f.name: f for f in fields(part) if "setting" in f.metadata}
 
 
+def takes(part: type, name: str, value: Any) -> bool:
+    """Whether a part has a setting of this name that may have this value.
+
+    >>> from tacit.privacy.none import NoMechanism
+    >>> takes(NoMechanism, "wire", "rows"), takes(NoMechanism, "wire", "best"), takes(NoMechanism, "clip", 1.0)
+    (True, False, False)
+    """
+    known = known_settings(part)
+    if name not in known:
+        return False
+    try:
+        _check(name, value, typing.get_type_hints(part)[name], known[name].metadata["setting"])
+    except PlanError:
+        return False
+    return True
+
+
 def fill(part: type[Part], values: Mapping[str, Any], where: str, **fixed: Any) -> Part:
     """Build a part from a plan's values; refuse unknown names, wrong types and broken rules."""
     known = known_settings(part)

@@ -13,6 +13,7 @@ from tacit.cli.data import app as data_commands
 from tacit.cli.demo import demo
 from tacit.cli.device import app as device_commands
 from tacit.cli.folder import certs, write_folder
+from tacit.cli.mechanisms import print_mechanisms
 from tacit.cli.price import price_plan
 from tacit.cli.report import report
 from tacit.cli.reproduce import reproduce
@@ -179,11 +180,17 @@ def show_plan(
     folder: Annotated[Path | None, typer.Option(help="Write a plan folder here, to install on both sides.")] = None,
     data: Annotated[str, typer.Option(help="With --folder: whose items; nobody's history is written.")] = "tastes",
     setting: Annotated[list[str] | None, typer.Option("--set", help="With --folder: hyper.dim=64 and so on.")] = None,
+    mechanisms: Annotated[
+        bool, typer.Option("--mechanisms", help="Which method takes which mechanism, and why.")
+    ] = False,
 ) -> None:
     """Print a plan as TOML, with its digest and its price; without a name, the plans there are."""
     from tacit.lab.shelf import load_plan, numbers_trained, plan_names
     from tacit.privacy.price import price
 
+    if mechanisms:
+        print_mechanisms(as_json)
+        return
     if name is None:
         print_json(plan_names()) if as_json else print("\n".join(plan_names()))
         return

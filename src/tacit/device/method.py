@@ -30,6 +30,9 @@ class Method(eqx.Module):
 
     reads: ClassVar[int | None] = None  # events a round reads, however long the history; None: all. Speed only
     learns: ClassVar[bool]  # whether it learns a person's own taste for items they never touched
+    item_by_item: ClassVar[bool] = (
+        False  # whether an interaction more or less changes one position of an update at most
+    )
     suggested: ClassVar[dict[str, Any]]  # a Stage that works, as data; a plan may say otherwise
 
     @abstractmethod
@@ -118,6 +121,15 @@ def last_event(recent: jax.Array) -> jax.Array:
     """The newest event, or -1 where there is none."""
     newest = jnp.max(jnp.where(recent >= 0, jnp.arange(recent.shape[0]), -1))
     return jnp.where(newest >= 0, recent[newest], -1)
+
+
+def keeps_unit(method: Method, unit: str) -> bool:
+    """Whether a promise for this unit holds for what the method sends.
+
+    A promise for one interaction is one for each position of an update: it needs a method whose interactions have a
+    position each. A promise for a user covers whatever the method computes.
+    """
+    return unit != "interaction" or method.item_by_item
 
 
 def methods_from(folder: str | Path) -> None:

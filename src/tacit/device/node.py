@@ -19,7 +19,7 @@ import numpy as np
 from tacit.device import shard
 from tacit.device.journal import BusyError
 from tacit.device.log import Residents, read_log
-from tacit.device.method import build
+from tacit.device.method import build, keeps_unit
 from tacit.device.purse import Purse
 from tacit.device.round import Home
 from tacit.device.store import RunStore, Sent, Store
@@ -169,6 +169,11 @@ class Node:
         params, dials = kit.unpack_params(ask.params), _dials(kit, ask)
         kept.keep_broadcast(params)
         method, mechanism = build(kit.plan.stages[ask.stage], kit.catalog), kit.mechanism(ask.stage)
+        if not keeps_unit(method, mechanism.unit):
+            raise RefusalError(
+                f"Stage {ask.stage + 1} promises for one interaction, and one may change more than one position of what "
+                f"{kit.plan.stages[ask.stage].method} sends."
+            )
         homes = homes_of(kit, kept, people, ask.stage, _allowances(kit, ask, purse) if limited else None)
         broadcast = Broadcast(jnp.asarray(ask.round, jnp.int32), *jax.tree.map(jnp.asarray, (params, dials)))
         homes, stacks, who = shard.step_some(method, mechanism, ask.stage, broadcast, people, homes, ids)

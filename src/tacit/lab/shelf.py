@@ -2,6 +2,7 @@
 
 import math
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
@@ -12,13 +13,14 @@ from typing import Any
 import jax
 
 from tacit.catalog import Catalog
-from tacit.device.method import build, method_class, method_names
+from tacit.device.method import Method, build, keeps_unit, method_class, method_names
 from tacit.errors import PlanError, unknown
-from tacit.plans import Plan, Stage
-from tacit.privacy.mechanism import build_mechanism
+from tacit.plans import PROMISES, Plan, Stage
+from tacit.privacy.mechanism import Mechanism, build_mechanism, mechanism_class, mechanism_names
+from tacit.privacy.price import Price, price
 from tacit.privacy.sampler import sampler_of
-from tacit.server.rule import build_rule
-from tacit.settings import fill, known_settings
+from tacit.server.rule import Rule, build_rule
+from tacit.settings import fill, known_settings, takes
 
 
 def plan_names() -> list[str]:
@@ -60,13 +62,50 @@ def choose(plan: Plan | str | Path, settings: Mapping[str, Any] | None = None, e
     chosen = plan if isinstance(plan, Plan) else load_plan(plan)
     # A part is named before its settings are: which of them are known depends on it.
     for path, value in sorted((settings or {}).items(), key=lambda pair: not _NAMES_A_PART.search(pair[0])):
-        chosen = chosen.with_setting(path, value)
+        chosen = (
+            _with_mechanism(chosen, path, value) if _MECHANISM.fullmatch(path) else chosen.with_setting(path, value)
+        )
     if epsilon is not None:
         chosen = _promised(chosen, epsilon)
     return complete(chosen)
 
 
 _NAMES_A_PART = re.compile(r"(^|\.)(privacy\.mechanism|server\.rule|cohort\.sampler|method|privacy|server|cohort)$")
+
+
+_MECHANISM = re.compile(r"(?:(\d+)\.)?privacy\.mechanism")
+
+
+class DroppedWarning(UserWarning):
+    """Another mechanism was named, and a setting of the one before it is left out."""
+
+
+def _with_mechanism(plan: Plan, path: str, name: str) -> Plan:
+    """The plan with another mechanism, and those settings of the one before it that this one takes.
+
+    A promise is never left out: one that the other mechanism cannot keep is refused, as elsewhere.
+    """
+    found = _MECHANISM.fullmatch(path)
+    assert found is not None
+    changed = plan.with_setting(path, name)
+    stage = changed.stages[int(found[1] or 1) - 1]
+    before, after = (mechanism_class(one) for one in (plan.stages[int(found[1] or 1) - 1].privacy["mechanism"], name))
+    refused = [
+        one
+        for one in stage.privacy
+        if one not in ("mechanism", *PROMISES) and not takes(after, one, stage.privacy[one])
+    ]
+    lost = [f"{one} = {stage.privacy[one]!r}" for one in refused if stage.privacy[one] != _default(before, one)]
+    if lost:
+        words = f"privacy.mechanism = {name!r} does not take {', '.join(lost)} of {plan.name}, which is left out."
+        warnings.warn(words, DroppedWarning, stacklevel=3)
+    kept = {one: value for one, value in stage.privacy.items() if one not in refused}
+    return changed.with_setting(path.removesuffix(".mechanism"), kept)
+
+
+def _default(part: type, name: str) -> Any:
+    known = known_settings(part)
+    return known[name].default if name in known else None
 
 
 def _promised(plan: Plan, epsilon: float) -> Plan:
@@ -84,6 +123,16 @@ def _promised(plan: Plan, epsilon: float) -> Plan:
             "(noise at the server) or 'laplace' (noise at home), with the setting privacy.mechanism."
         )
     return plan.with_setting(f"{sending[0]}.privacy.epsilon", epsilon)
+
+
+def price_plan(plan: Plan | str | Path, devices: int) -> Price:
+    """What a plan guarantees and what is seen, for a population of this size; refuses what a run would refuse.
+
+    >>> import tacit
+    >>> str(tacit.price("mfu", devices=10).whole)
+    'ε = 0 per run, local, unit user, replace-one, trust: nobody (nothing leaves the device)'
+    """
+    return price(choose(plan), devices)
 
 
 def complete(plan: Plan) -> Plan:
@@ -117,8 +166,51 @@ def _complete(stage: Stage, number: int) -> Stage:
         "cohort": sampler_of(stage, f"{where} cohort"),
     }
     _same_helper(parts["cohort"], method, f"{where} cohort.helper of {stage.method}")
+    reason = misfit(method, parts["privacy"], parts["server"]) if stage.rounds else ""
+    if reason:
+        raise PlanError(
+            f"{where} privacy.mechanism = {stage.privacy['mechanism']!r} does not fit {stage.method}: {reason}."
+        )
     written = {name: {**getattr(stage, name), **_settings(part)} for name, part in parts.items()}
     return replace(stage, hyper=_settings(method), **written)
+
+
+# ---- which method takes which mechanism ----
+
+
+def misfit(method: Method, mechanism: Mechanism, rule: Rule) -> str:
+    """Why a method, a mechanism and a rule do not go together; empty where they do."""
+    if rule.reads_pairs and not mechanism.counts_pairs:
+        counting = [name for name in mechanism_names() if mechanism_class(name).counts_pairs]
+        return f"the server's rule needs counts of pairs; set privacy.mechanism to one that makes them: {', '.join(counting)}"
+    if mechanism.counts_pairs and not rule.reads_pairs:
+        return "it counts pairs, and the server's rule does not read them; set another privacy.mechanism"
+    if not keeps_unit(method, mechanism.unit):
+        return (
+            "it promises for one interaction, and one may change more than one position of what this method sends; "
+            "set a privacy.mechanism that promises for a user"
+        )
+    return ""
+
+
+def refusal(method: str, mechanism: str) -> str:
+    """Why a method's suggested stage takes no such mechanism, whatever its suggested settings; empty where it does.
+
+    >>> refusal("fcf", "gaussian")
+    ''
+    >>> refusal("mfu", "gaussian")
+    'nothing leaves the device'
+    """
+    stage = suggested(method).stages[0]
+    sampler, rule = sampler_of(stage), build_rule(stage.server)
+    if sampler.fitted != "rounds":
+        return "the lab fits the model, and no mechanism is asked"
+    if not stage.rounds:
+        return "nothing leaves the device"
+    made = fill(method_class(method), stage.hyper, f"{method}: hyper", catalog=Catalog(1))
+    tried = (build_mechanism({"mechanism": mechanism, **some}) for some in mechanism_class(mechanism).suggested)
+    reasons = [misfit(made, one, rule) for one in tried]
+    return "" if "" in reasons else reasons[0]
 
 
 def _same_helper(sampler: Any, method: Any, where: str) -> None:

@@ -66,6 +66,7 @@ class Mechanism(eqx.Module):
     unit: ClassVar[Unit] = "user"  # what the claim protects
     shows_weight: ClassVar[bool] = False  # whether a report carries the device's own weight; if not, it counts once
     as_sent: ClassVar[bool] = False  # whether the estimate is the sum of what was sent: rows nobody sent are zero in it
+    counts_pairs: ClassVar[bool] = False  # whether the estimate has counts of pairs, for a rule that reads them
     suggested: ClassVar[tuple[dict[str, Any], ...]] = ({},)  # settings worth a try; the tests try each
 
     @abstractmethod

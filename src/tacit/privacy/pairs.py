@@ -47,6 +47,7 @@ class Pairs(Bits):
     cap: int | None = setting(None, at_least=1)
     memoised: bool = setting(False)
     debias: bool = setting(True)
+    counts_pairs: ClassVar[bool] = True
     suggested: ClassVar[tuple[dict[str, Any], ...]] = (
         {"epsilon": 1.0},
         {"epsilon": 1.0, "form": "unary"},

@@ -1,16 +1,12 @@
 """Papers: what five papers claim for their own settings, beside what the accountant makes of them.
 
-What a paper prints or sets is typed here; every other number is computed. `python -m tacit.privacy.papers
-docs/privacy.md` writes the tables into that page.
+What a paper prints or sets is typed here; every other number is computed.
 """
 
 import math
-import re
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from tacit.privacy.accountant import compose, default_delta, group, guess_bound, rdp_fixed
@@ -221,22 +217,6 @@ def _table(values: Sequence[Mapping[str, Any]], titles: Mapping[str, str]) -> st
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-BLOCKS: dict[str, Callable[[], str]] = {
-    "what ε means": lambda: _table(guesses(), {name: name for name in guesses()[0]}),
-    "tacit price --papers": to_markdown,
-}
-
-
-def fill_page(page: str) -> str:
-    """The page with every block between `<!-- generated: name -->` and `<!-- end -->` made anew."""
-    return re.sub(
-        r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)",
-        lambda found: f"{found[1]}\n{BLOCKS[found[2]]()}\n\n{found[3]}",
-        page,
-        flags=re.DOTALL,
-    )
-
-
-if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        Path(name).write_text(fill_page(Path(name).read_text(encoding="utf-8")), encoding="utf-8")
+def guesses_to_markdown() -> str:
+    """What ε means, as Markdown."""
+    return _table(guesses(), {name: name for name in guesses()[0]})

@@ -298,8 +298,13 @@ def build_sampler(cohort: Mapping[str, Any], where: str = "cohort") -> Sampler:
 
 
 def sampler_of(stage: Stage, where: str = "cohort") -> Sampler:
-    """A stage's sampler. Refuse a stage that trains something and is neither played in rounds nor fitted in the lab."""
+    """A stage's sampler. Refuse a stage that trains something in no rounds, or adds noise where the lab fits."""
     sampler = build_sampler(stage.cohort, where)
+    if sampler.fitted != "rounds" and stage.privacy["mechanism"] != "none":
+        raise PlanError(
+            f"Stage.privacy.mechanism = {stage.privacy['mechanism']!r} is an empty promise: under cohort.sampler = "
+            f"{stage.cohort['sampler']!r} the lab fits the model, and no mechanism is asked. Leave privacy out."
+        )
     if stage.trains and not stage.rounds and sampler.fitted == "rounds":
         raise PlanError(
             f"Stage.trains promises to train {', '.join(stage.trains)} in 0 rounds; set rounds, or leave trains empty."

@@ -30,6 +30,7 @@ class Rule(eqx.Module):
 
     name: ClassVar[str]
     moves_what_is_sent: ClassVar[bool] = True  # whether updates have the leaves that are trained
+    reads_pairs: ClassVar[bool] = False  # whether it needs counts of pairs in the estimate
 
     @property
     def moves_rows(self) -> bool:

@@ -39,6 +39,7 @@ class Similarity(Rule):
 
     name: ClassVar[str] = "similarity"
     moves_what_is_sent: ClassVar[bool] = False
+    reads_pairs: ClassVar[bool] = True
     measure: Literal["jaccard", "cosine"] = setting("jaccard")
     recipe: Recipe = setting("clamp")
     strength: float = setting(3.0, above=0.0)

@@ -23,6 +23,7 @@ class LocalNeighbours(OfItems):
     catalog: Catalog
     neighbours: int = setting(20, at_least=1)
     learns: ClassVar[bool] = True
+    item_by_item: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {
         "trains": ["neighbours", "similarity"],
         "rounds": 1,

@@ -19,6 +19,7 @@ class Popularity(OfItems):
 
     catalog: Catalog
     learns: ClassVar[bool] = False
+    item_by_item: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {"trains": ["counts"], "rounds": 1, "server": {"rule": "count"}}
 
     def init(self, key: jax.Array) -> dict[str, jax.Array]:
