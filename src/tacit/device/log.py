@@ -4,15 +4,14 @@ A CSV or Parquet file with a column `item_id`; `datetime` where the order is not
 several people; `label` for a rating or a weight; and a column for each event or person field of the catalog, by its name.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from tacit.catalog import Field
+from tacit.device.history import History
 from tacit.device.people import People
 from tacit.errors import DataError, unknown
 from tacit.kit import Kit
@@ -24,13 +23,18 @@ _READERS = {".csv": pl.read_csv, ".parquet": pl.read_parquet}
 class Residents(People):
     """The people of one node."""
 
-    users: Sequence[Any] = ()  # what the file called them
     origin: float | None = None  # the moment times are counted from, where the plan folder says one
+    share: np.ndarray | None = None  # float32[n], what share of their items each chose to disclose; nan: no choice
 
     @property
     def began(self) -> float:
         """When time began, by the plan folder; else with the node's first event."""
         return super().began if self.origin is None else self.origin
+
+    def histories(self, devices: np.ndarray, length: int) -> History:
+        """As everywhere, with what each person chose to disclose."""
+        made = super().histories(devices, length)
+        return made if self.share is None else made._replace(share=self.share[devices])
 
 
 def read_log(path: str | Path, kit: Kit) -> Residents:
@@ -54,7 +58,8 @@ def read_log(path: str | Path, kit: Kit) -> Residents:
         _columns(table, fields, path) for fields in (kit.catalog.event_fields, kit.catalog.person_fields)
     )
     items, first = _items(table["item_id"], kit, path), offsets[:-1]
-    return Residents(kit.catalog, offsets, items, times, labels, context, person[first], users, kit.began)
+    columns = (offsets, items, times, labels, context, person[first])
+    return Residents(kit.catalog, *columns, users=users, origin=kit.began)
 
 
 def _read(path: Path) -> pl.DataFrame:

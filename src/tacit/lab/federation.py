@@ -14,6 +14,7 @@ import numpy as np
 
 from tacit.device.ledgers import Ledgers
 from tacit.device.method import build
+from tacit.device.people import check_people
 from tacit.device.round import Home
 from tacit.errors import PlanError
 from tacit.lab import central, rounds, thirdparty
@@ -70,6 +71,7 @@ class Federation:
         for stage, method in zip(self.plan.stages, self.methods):
             if getattr(method, "needs_times", False):
                 population.require_times(stage.method)
+            check_people(stage, population)
         self.start = start
         self.params = start_params(start_key(self.seed), self.methods)
         if start is not None:
@@ -114,7 +116,7 @@ class Federation:
         sampler = build_sampler(stage.cohort)
         if isinstance(sampler, Pooled):
             fit = thirdparty.fit if isinstance(sampler, Helped) else central.fit
-            self.params = {**self.params, **fit(stage.method, method, self.population)}
+            self.params = {**self.params, **fit(stage.method, method, self.population.shared)}
             return None
         if stage.rounds == 0:
             return None

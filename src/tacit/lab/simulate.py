@@ -79,7 +79,8 @@ def simulate(
         save_seconds: how often to save the state, at least.
         start: parameters and homes to go on from; `Run.update` makes one.
     """
-    chosen, population = choose(plan, settings, epsilon), as_population(log)
+    chosen = choose(plan, settings, epsilon)
+    population = as_population(log, [chosen])
     questions = None if protocol is None else _Questions(protocol, population, seed)
     if questions is not None:
         population, evaluate = questions.split.train, questions.ask

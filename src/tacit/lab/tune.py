@@ -139,9 +139,10 @@ def tune(
         seed: of the draw, the splits and the runs.
         quiet: no bars; by default there are some where somebody watches.
     """
-    way, population = load_protocol(protocol), as_population(log)
+    way = load_protocol(protocol)
     judged = metric_of(way, metric)
     variants = _variants(plan if isinstance(plan, Plan) else load_plan(plan), search, trials, seed)
+    population = as_population(log, [variant.plan for variant in variants])
     train = cut(way, population, seed).train  # the search sees nothing else of the log
     inner = cut(way, train, seed).train
     for variant in variants:
