@@ -25,6 +25,9 @@ def take_part(
     root: Annotated[Path | None, typer.Option(help="The certificate that vouches for the server: TLS.")] = None,
     key: Annotated[Path | None, typer.Option(help="The private key that the server knows this node by.")] = None,
     volunteer: Annotated[bool, typer.Option(help="Agree to stages that ask volunteers alone, too.")] = False,
+    share: Annotated[
+        float | None, typer.Option(help="As `tacit device share`: the share of items to disclose.")
+    ] = None,
 ) -> None:
     """Answer a server's rounds from this machine's own history, until stopped."""
     if context.invoked_subcommand is not None:
@@ -43,6 +46,8 @@ def take_part(
         store.agree(True)
     if volunteer:
         _volunteer(store, [])
+    if share is not None:
+        _disclose(store, share, [])
     if not store.takes_part:
         raise DeviceError(
             "This device does not take part: nobody has agreed to it. Add --consent, or `tacit device join`."
@@ -151,6 +156,130 @@ def _volunteer(store: Any, named: list[str]) -> None:
     print(f"{len(store.volunteering)} people of this device volunteer; `tacit device withdraw` ends that.")
 
 
+@app.command(context_settings={"ignore_unknown_options": True})  # a share below 0 is refused by us, not as an option
+def share(
+    pi: Annotated[float | None, typer.Argument(help="The share of your items to disclose, from 0 to 1.")] = None,
+    home: Home = Path("device"),
+    never: Annotated[list[str] | None, typer.Option(help="An item that is never shared; repeat.")] = None,
+    never_category: Annotated[
+        list[str] | None, typer.Option(help="FIELD=VALUE of the catalog: none of these items is shared; repeat.")
+    ] = None,
+    allow: Annotated[list[str] | None, typer.Option(help="An item or FIELD=VALUE to share again; repeat.")] = None,
+    user: Users = None,
+) -> None:
+    """Choose what is disclosed, from the next message on; without a choice, show what holds and what it reveals."""
+    store, users = _store(home), _named(home, user or [])
+    if pi is not None:
+        _disclose(store, pi, users)
+    if never or never_category:
+        _never(store, never or [], never_category or [], users)
+    if allow:
+        _allow(store, allow, users)
+    for name, choice in store.choices.items():
+        print(f"{name or 'everybody here'}: {_disclosed(choice)}")
+    for kit in store.kits():
+        print("\n".join(_reveals(kit)))
+
+
+def _named(home: Path, named: list[str]) -> list[str]:
+    """These people, if they live here."""
+    users = _users(_store(home), _store(home).kits()) if named else []
+    for name in named:
+        if name not in users:
+            raise DeviceError(unknown("This home", name, users[:20], "person"))
+    return named
+
+
+def _withholding(kit: Any) -> list[str]:
+    """The methods of a plan folder that heed a share."""
+    from tacit.device.method import method_class
+
+    return [stage.method for stage in kit.plan.stages if method_class(stage.method).withholds]
+
+
+def _disclose(store: Any, share: float, users: list[str]) -> None:
+    from dataclasses import replace
+
+    kits = store.kits()
+    if not any(_withholding(kit) for kit in kits):
+        plans = "; ".join(
+            f"{kit.plan.name} ({kit.digest}) has no share to choose: its method "
+            f"{', '.join(stage.method for stage in kit.plan.stages)} has no such setting"
+            for kit in kits
+        )
+        raise DeviceError(f"{plans or 'This device holds no plan folder'}. --never ITEM works with every method.")
+    store.choose(lambda choice: replace(choice, share=share), users)
+
+
+def _never(store: Any, items: list[str], categories: list[str], users: list[str]) -> None:
+    from tacit.device.choices import Choice, item_names
+
+    kits = store.kits()
+    known = [name for kit in kits for name in item_names(kit)]
+    for item in items:
+        if item not in known:
+            raise DeviceError(unknown("The catalog", item, known[:20], "item"))
+    for category in categories:
+        _check_category(kits, category)
+    store.choose(lambda choice: choice.under(Choice(None, tuple(items), tuple(categories))), users)
+    print("What was sent before stays sent; a run in which you shared it already shows that you no longer do.")
+
+
+def _check_category(kits: list, category: str) -> None:
+    """Refuse a category that no plan folder's catalog has."""
+    from tacit.device.choices import members
+
+    name, equals, value = category.partition("=")
+    if not equals:
+        raise DeviceError(f"--never-category takes FIELD=VALUE, got {category!r}.")
+    if any(members(kit.catalog, category) is not None for kit in kits):
+        return
+    fields = {field.name: field for kit in kits for field in kit.catalog.item_fields}
+    if name not in fields:
+        raise DeviceError(unknown("The catalog", name, fields, "field"))
+    if fields[name].kind == "numeric":
+        raise DeviceError(
+            f"--never-category takes a field of categories or words, and {name!r} is numeric; name its items with --never."
+        )
+    raise DeviceError(unknown(name, value, fields[name].values[:20], "value"))
+
+
+def _allow(store: Any, names: list[str], users: list[str]) -> None:
+    from tacit.device.choices import EVERYBODY, Choice
+
+    for user in users or [EVERYBODY]:
+        choice = store.choices.get(user, Choice())
+        for name in names:
+            if name not in (*choice.items, *choice.categories):
+                raise DeviceError(f"{name!r} is shared already; `tacit device share` shows what is not.")
+    store.choose(lambda choice: choice.without(names), users)
+
+
+def _disclosed(choice: Any) -> str:
+    """A choice in words."""
+    share = "the share that each plan says" if choice.share is None else f"π = {choice.share:g}"
+    never = ", ".join((*choice.items, *choice.categories))
+    return f"{share}; never: {never}" if never else share
+
+
+def _reveals(kit: Any) -> list[str]:
+    """What each share reveals under the methods of a plan folder, where it was measured, and how."""
+    from tacit.device.method import revealed
+
+    lines = []
+    for method in _withholding(kit):
+        found = revealed(method)
+        if found is not None:
+            lines += [f"{kit.plan.name}: {found['about']}", f"  (measured by `{found['command']}`)"]
+            lines += ["  share π  items shown in the open  items found by the best attack"]
+            lines += [
+                f"  {row['pi']:<8g} {row['shown']:>7.1%} {row['found']:>30.1%} ({row['attack']})"
+                for row in found["rows"]
+            ]
+            lines += [f"  {line}" for line in found["notes"]]
+    return lines or [f"{kit.plan.name}: its methods have no share to choose; what is never shared, no method sees."]
+
+
 @app.command()
 def erase(home: Home = Path("device")) -> None:
     """Delete everything this device keeps, but the ledger: what was sent stays sent."""
@@ -173,16 +302,22 @@ def status(
     finally:
         purse.close()
     facts = {"name": store.name, "takes part": store.takes_part, "volunteers": len(store.volunteering)}
+    facts |= {"discloses": {user: choice.to_dict() for user, choice in store.choices.items()}}
     facts |= {"plans": store.digests(), "spent": spent}
     if as_json:
         print_json(facts)
         return
     plans = ", ".join(f"{kit.plan.name} ({kit.digest})" for kit in store.kits())
     about = "ε between any two histories (replace-one), trusting whom each plan's claim names"
-    for name, fact in {**facts, "plans": plans, "spent": about}.items():
+    choices = [f"{user}: {_disclosed(one)}".removeprefix(": ") for user, one in store.choices.items()]
+    disclosed = "; ".join(choices) or "what each plan says (`tacit device share`)"
+    for name, fact in {**facts, "discloses": disclosed, "plans": plans, "spent": about}.items():
         print(f"{name:<11} {fact}")
     for name, fact in spent.items():
         print(f"  {name:<9} {_words(fact)}")
+    for kit in store.kits():
+        if _withholding(kit):
+            print("\n".join(_reveals(kit)))
 
 
 @app.command()

@@ -5,6 +5,7 @@ needs an edit. Its settings are the fields of the class.
 """
 
 import importlib
+import json
 import pkgutil
 from abc import abstractmethod
 from pathlib import Path
@@ -145,6 +146,15 @@ def method_class(name: str) -> type[Method]:
 def build(stage: Stage, catalog: Catalog) -> Method:
     """The method a stage names, for this catalog."""
     return fill(method_class(stage.method), stage.hyper, f"{stage.method}: hyper", catalog=catalog)
+
+
+def revealed(name: str) -> dict[str, Any] | None:
+    """What shares disclose under a method, as it was measured: the JSON file beside the method's own, if there is one."""
+    for folder in tacit.device.methods.__path__:
+        path = Path(folder) / f"{name}.json"
+        if path.is_file():
+            return json.loads(path.read_text(encoding="utf-8"))
+    return None
 
 
 class PersonField(NamedTuple):
