@@ -47,7 +47,7 @@ def take_part(
     if volunteer:
         _volunteer(store, [])
     if share is not None:
-        _disclose(store, share, [])
+        _choose(store, share, ([], [], []), [])
     if not store.takes_part:
         raise DeviceError(
             "This device does not take part: nobody has agreed to it. Add --consent, or `tacit device join`."
@@ -168,22 +168,33 @@ def share(
     user: Users = None,
 ) -> None:
     """Choose what is disclosed, from the next message on; without a choice, show what holds and what it reveals."""
-    store, users = _store(home), _named(home, user or [])
-    if pi is not None:
-        _disclose(store, pi, users)
-    if never or never_category:
-        _never(store, never or [], never_category or [], users)
-    if allow:
-        _allow(store, allow, users)
+    store = _store(home)
+    _choose(store, pi, (never or [], never_category or [], allow or []), _named(store, user or []))
     for name, choice in store.choices.items():
         print(f"{name or 'everybody here'}: {_disclosed(choice)}")
+    if never or never_category:
+        print("What was sent before stays sent. From the next message on, reports are those of somebody without them.")
     for kit in store.kits():
         print("\n".join(_reveals(kit)))
 
 
-def _named(home: Path, named: list[str]) -> list[str]:
+def _choose(store: Any, pi: float | None, lists: tuple[list[str], list[str], list[str]], users: list[str]) -> None:
+    """Check the whole of a choice, then make it."""
+    from tacit.device.choices import EVERYBODY, Choice
+
+    never, categories, allow = lists
+    if pi is not None:
+        _check_share(store.kits())
+    _check_never(store.kits(), never, categories)
+    _check_allowed([store.choices.get(user, Choice()) for user in users or [EVERYBODY]], allow)
+    made = Choice(pi, tuple(never), tuple(categories))
+    if any((pi is not None, *lists)):
+        store.choose(lambda choice: made.under(choice.without(allow)), users)
+
+
+def _named(store: Any, named: list[str]) -> list[str]:
     """These people, if they live here."""
-    users = _users(_store(home), _store(home).kits()) if named else []
+    users = _users(store, store.kits()) if named else []
     for name in named:
         if name not in users:
             raise DeviceError(unknown("This home", name, users[:20], "person"))
@@ -197,32 +208,28 @@ def _withholding(kit: Any) -> list[str]:
     return [stage.method for stage in kit.plan.stages if method_class(stage.method).withholds]
 
 
-def _disclose(store: Any, share: float, users: list[str]) -> None:
-    from dataclasses import replace
-
-    kits = store.kits()
-    if not any(_withholding(kit) for kit in kits):
-        plans = "; ".join(
-            f"{kit.plan.name} ({kit.digest}) has no share to choose: its method "
-            f"{', '.join(stage.method for stage in kit.plan.stages)} has no such setting"
-            for kit in kits
-        )
-        raise DeviceError(f"{plans or 'This device holds no plan folder'}. --never ITEM works with every method.")
-    store.choose(lambda choice: replace(choice, share=share), users)
+def _check_share(kits: list) -> None:
+    """Refuse a share where no plan folder has a method that heeds it."""
+    if any(_withholding(kit) for kit in kits):
+        return
+    plans = "; ".join(
+        f"{kit.plan.name} ({kit.digest}) has no share to choose: its method "
+        f"{', '.join(stage.method for stage in kit.plan.stages)} has no such setting"
+        for kit in kits
+    )
+    raise DeviceError(f"{plans or 'This device holds no plan folder'}. --never ITEM works with every method.")
 
 
-def _never(store: Any, items: list[str], categories: list[str], users: list[str]) -> None:
-    from tacit.device.choices import Choice, item_names
+def _check_never(kits: list, items: list[str], categories: list[str]) -> None:
+    """Refuse items and categories that no plan folder's catalog has."""
+    from tacit.device.choices import item_names
 
-    kits = store.kits()
-    known = [name for kit in kits for name in item_names(kit)]
+    known = [name for kit in kits for name in item_names(kit)] if items else []
     for item in items:
         if item not in known:
             raise DeviceError(unknown("The catalog", item, known[:20], "item"))
     for category in categories:
         _check_category(kits, category)
-    store.choose(lambda choice: choice.under(Choice(None, tuple(items), tuple(categories))), users)
-    print("What was sent before stays sent; a run in which you shared it already shows that you no longer do.")
 
 
 def _check_category(kits: list, category: str) -> None:
@@ -244,15 +251,11 @@ def _check_category(kits: list, category: str) -> None:
     raise DeviceError(unknown(name, value, fields[name].values[:20], "value"))
 
 
-def _allow(store: Any, names: list[str], users: list[str]) -> None:
-    from tacit.device.choices import EVERYBODY, Choice
-
-    for user in users or [EVERYBODY]:
-        choice = store.choices.get(user, Choice())
-        for name in names:
-            if name not in (*choice.items, *choice.categories):
-                raise DeviceError(f"{name!r} is shared already; `tacit device share` shows what is not.")
-    store.choose(lambda choice: choice.without(names), users)
+def _check_allowed(choices: list, names: list[str]) -> None:
+    """Refuse to allow what is shared anyway."""
+    for name in names:
+        if any(name not in (*choice.items, *choice.categories) for choice in choices):
+            raise DeviceError(f"{name!r} is shared already; `tacit device share` shows what is not.")
 
 
 def _disclosed(choice: Any) -> str:
@@ -263,21 +266,35 @@ def _disclosed(choice: Any) -> str:
 
 
 def _reveals(kit: Any) -> list[str]:
-    """What each share reveals under the methods of a plan folder, where it was measured, and how."""
+    """What each share reveals under the methods of a plan folder, where that was measured."""
     from tacit.device.method import revealed
 
-    lines = []
-    for method in _withholding(kit):
-        found = revealed(method)
-        if found is not None:
-            lines += [f"{kit.plan.name}: {found['about']}", f"  (measured by `{found['command']}`)"]
-            lines += ["  share π  items shown in the open  items found by the best attack"]
-            lines += [
-                f"  {row['pi']:<8g} {row['shown']:>7.1%} {row['found']:>30.1%} ({row['attack']})"
-                for row in found["rows"]
-            ]
-            lines += [f"  {line}" for line in found["notes"]]
-    return lines or [f"{kit.plan.name}: its methods have no share to choose; what is never shared, no method sees."]
+    found = [(method, revealed(method)) for method in _withholding(kit)]
+    lines = [line for method, one in found if one is not None for line in _table(f"{kit.plan.name} ({method})", one)]
+    return lines or [f"{kit.plan.name}: its methods have no share to choose; items never shared, they do not see."]
+
+
+def _table(name: str, found: dict[str, Any]) -> list[str]:
+    """A row a share: what is shown in the open and what is found all the same, log by log."""
+    heads = [f"{log}: shown, best attack" for log in dict.fromkeys(row["log"] for row in found["rows"])]
+    cells: dict[float, list[str]] = {}
+    for row in found["rows"]:
+        cells.setdefault(row["pi"], []).append(f"{row['shown']:.0%}, {row['found']:.0%} ({row['attack']})")
+    rows = [("share π", *heads), *((f"{pi:g}", *row) for pi, row in cells.items())]
+    return [
+        f"{name}: how much of what a person has {found['messages']} messages tell, mean of {found['people']} people",
+        f"  (measured by `{found['command']}`)",
+        *("  " + "".join(f"{cell:<28}" if place else f"{cell:<9}" for place, cell in enumerate(row)) for row in rows),
+        *map(_never_shared, found["never"]),
+        "  A share withholds rows and adds no noise: ε = ∞ whatever it is.",
+    ]
+
+
+def _never_shared(row: dict[str, Any]) -> str:
+    return (
+        f"  never shared ({row['log']}): {row['found']:.0%} found; guessed from the rest, {row['ranked']:.0%} of the time "
+        f"ranked above an item not had, {row['popular']:.0%} by popularity alone"
+    )
 
 
 @app.command()

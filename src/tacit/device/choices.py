@@ -88,7 +88,7 @@ def as_chosen(people: Residents, choices: Mapping[str, Choice], kit: Kit) -> Res
     if not choices:
         return people
     everybody = choices.get(EVERYBODY, Choice())
-    mine = [choices.get(str(user), Choice()).under(everybody) for user in people.users or ()]
+    mine = [choices.get(str(user), Choice()).under(everybody) for user in people.users]
     share = np.array([np.nan if one.share is None else one.share for one in mine], np.float32)
     never = np.zeros(people.items.size, bool)
     for person, one in enumerate(mine):

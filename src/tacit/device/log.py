@@ -4,8 +4,10 @@ A CSV or Parquet file with a column `item_id`; `datetime` where the order is not
 several people; `label` for a rating or a weight; and a column for each event or person field of the catalog, by its name.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -23,6 +25,7 @@ _READERS = {".csv": pl.read_csv, ".parquet": pl.read_parquet}
 class Residents(People):
     """The people of one node."""
 
+    users: Sequence[Any] = ()  # what the file called them
     origin: float | None = None  # the moment times are counted from, where the plan folder says one
     share: np.ndarray | None = None  # float32[n], what share of their items each chose to disclose; nan: no choice
 

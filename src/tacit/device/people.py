@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -47,14 +47,15 @@ class People:
         return np.diff(self.offsets)
 
     @cached_property
-    def shared(self) -> "People":
+    def shared(self) -> Self:
         """The same people, as if what they never share had never happened."""
         if self.never is None:
             return self
-        left = np.concatenate([[0], np.cumsum(~self.never)])
+        kept = ~self.never
+        left = np.concatenate([[0], np.cumsum(kept)])
 
         def column(values: np.ndarray | None) -> np.ndarray | None:
-            return None if values is None else values[~self.never]
+            return None if values is None else values[kept]
 
         columns = {name: column(getattr(self, name)) for name in ("items", "times", "labels", "context")}
         return replace(self, offsets=left[self.offsets], never=None, **columns)
