@@ -1,12 +1,15 @@
 """What each person discloses, in the simulator: a share of their own from a column of the log, and items never shared."""
 
+import json
 from dataclasses import replace
 
 import jax
 import numpy as np
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from tacit.cli import app
 from tacit.device.people import check_people
 from tacit.errors import DataError, PlanError
 from tacit.lab.buckets import prepare
@@ -18,6 +21,7 @@ from tacit.lab.data.merge import merge
 from tacit.lab.dossier import dossier
 from tacit.lab.federation import Federation
 from tacit.lab.leakage import leakage
+from tacit.lab.one_run import audit
 from tacit.lab.organisations import organisations
 from tacit.lab.outlook import outlook
 from tacit.lab.run import Run
@@ -135,6 +139,39 @@ def test_a_column_that_is_not_there_or_no_number_gets_one_sentence():
     words = interactions(table(["some", "more"] * 6), person=["openness"])
     with pytest.raises(DataError, match=r"got a field of kind categorical"):
         simulate("fpl", words, settings=OWN, quiet=True)
+
+
+# ---- by command ----
+
+
+def tacit(*words: object) -> str:
+    """What a command prints; its mistakes are raised."""
+    result = CliRunner().invoke(app, [str(word) for word in words], standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    return result.stdout
+
+
+def test_the_commands_take_the_column_from_the_plan(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table().write_csv("log.csv")
+    words = [word for path, value in OWN.items() for word in ("--set", f"{path}={value}")]
+    made = json.loads(tacit("run", "fpl", "--data", "log.csv", *words, "--json"))
+    assert made["plan"]["stage"][0]["hyper"]["own_pi"] == "openness"
+    swept = ["--sweep", "hyper.triples=1,2", "--seeds", 1, "--json"]
+    found = json.loads(tacit("compare", "fpl", "popularity", "--data", "log.csv", *words, *swept))
+    assert len(found["plans"]) == 3
+    assert "fpl for 12 devices" in tacit("price", "fpl", "--users", USERS, *words)
+    with pytest.raises(DataError, match="has no column 'opennes'; did you mean 'openness'"):
+        tacit("run", "fpl", "--data", "log.csv", "--set", "hyper.own_pi=opennes")
+    with pytest.raises(PlanError, match=r"hyper\.own_pi has no field of a person 'openness'"):
+        tacit("run", "fpl", "--data", "tastes", "--devices", 20, *words)
+
+
+@pytest.mark.slow
+def test_canaries_stand_among_people_who_have_the_field():
+    plan = choose("fpl-dp", {"rounds": 1, "hyper.dim": 2, "hyper.own_pi": "openness"})
+    assert audit(plan, users=20, canaries=20).passed
 
 
 # ---- items never shared ----
