@@ -1,7 +1,9 @@
 """What a person discloses, on a real device: chosen at home, from the next message on, and never told to the server."""
 
+import importlib
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,14 +17,16 @@ from deployment import RUN, Town, post, short_world, write_history
 from tacit.catalog import Catalog, Field
 from tacit.cli import app
 from tacit.device.choices import Choice
-from tacit.device.method import method_class, method_names
+from tacit.device.method import method_class, method_names, revealed
 from tacit.device.store import Store
 from tacit.errors import DataError, DeviceError
 from tacit.lab.data import Population
 from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate
+from tacit.letters import to_plain
 from toys import ITEMS, close
 
+ROOT = Path(__file__).parent.parent
 ROUNDS = 12
 PLAN = choose("fpl", {"rounds": ROUNDS, "hyper.dim": 2, "hyper.pi": 0.5})
 
@@ -116,16 +120,14 @@ def test_people_of_one_home_may_choose_apart(tmp_path):
 
 
 def test_the_server_is_told_nothing_of_it(town):
-    before = {path.name for path in (town.folder / "run").rglob("*")}
     tacit("device", "share", "--home", home(town), 0.123456, "--never", 3)
     messages(town, 2)
     written = [path for path in (town.folder / "run").rglob("*") if path.is_file()]
-    assert before
+    assert written
     assert not any(b"0.123456" in path.read_bytes() or b"never" in path.read_bytes() for path in written)
-    name, node = next(iter(town.nodes.items()))
-    assert name == node.store.name
-    answer = post(node, town.session.hello())
-    assert b"share" not in repr(answer).encode()
+    node = next(iter(town.nodes.values()))
+    told = to_plain(post(node, town.session.hello()))
+    assert not any("0.123456" in str(word) or "never" in str(word) for word in told.values())
 
 
 @pytest.mark.parametrize("bad", ["-0.1", "1.5", "nan"])
@@ -270,3 +272,45 @@ def test_asking_again_for_a_round_gets_the_same_bytes_whatever_was_chosen_since(
     tacit("device", "share", "--home", home(town), 0)
     assert post(node, letter).report == first
     assert (home(town) / "runs" / RUN).exists()
+
+
+# ---- what each share reveals ----
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+
+
+def test_a_cell_of_what_ships_is_what_its_command_makes(bench):
+    """The cheapest one, on the synthetic log: the same seed, the same numbers."""
+    fpl_privacy = importlib.import_module("fpl_privacy")
+    shipped = next(row for row in revealed("fpl")["rows"] if (row["log"], row["pi"]) == ("tastes", 0.3))
+    made = fpl_privacy.share_row(fpl_privacy.log_of("tastes", fpl_privacy.dataset("tastes")), 0.3)
+    assert (made.pop("log"), made.pop("attack")) == (shipped["log"], shipped["attack"])
+    for name, value in made.items():
+        assert value == pytest.approx(shipped[name], abs=0.01), name
+
+
+def test_the_page_and_the_commands_show_what_ships(bench, town):
+    page = (ROOT / "docs" / "fpl.md").read_text(encoding="utf-8")
+    made = importlib.import_module("fpl_page").shares()
+    assert page.split("<!-- shares -->\n")[1].strip() == made, "run `python benchmarks/fpl_page.py --shares`"
+    found = revealed("fpl")
+    for words in (["share"], ["status"]):
+        printed = tacit("device", *words, "--home", home(town))
+        assert found["command"] in printed
+        for row in found["rows"]:
+            assert f"{row['shown']:.0%}, {row['found']:.0%} ({row['attack']})" in printed
+
+
+def test_what_ships_says_that_a_share_hides_no_item_and_never_sharing_does():
+    """If that were ever not so, the page and the commands would have to say something else."""
+    found = revealed("fpl")
+    for log in {row["log"] for row in found["rows"]}:
+        rows = [row for row in found["rows"] if row["log"] == log]
+        shown = [row["shown"] for row in rows]
+        assert shown == sorted(shown)
+        assert shown[0] == 0
+        assert min(row["found"] for row in rows) > 0.9 * max(row["found"] for row in rows)
+    assert all(row["found"] == 0 < row["found_of_the_rest"] for row in found["never"])
