@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import polars as pl
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from deployment import RUN, Town, post, short_world, write_history
+from tacit.audit.attacks import Known, Seen, load_attack
 from tacit.catalog import Catalog, Field
 from tacit.cli import app
 from tacit.device.choices import Choice
@@ -24,6 +26,7 @@ from tacit.lab.data import Population
 from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate
 from tacit.letters import to_plain
+from tacit.wire import unpack
 from toys import ITEMS, close
 
 ROOT = Path(__file__).parent.parent
@@ -78,8 +81,6 @@ def messages(town: Town, rounds: int) -> list[bytes]:
 
 def rows(town: Town, report: bytes) -> int:
     """How many rows of the table a report has: one, or two where an item that is had is shown."""
-    from tacit.wire import unpack
-
     return int((np.asarray(unpack(town.kit.report(0), report).payload["bias"]) != 0).sum())
 
 
@@ -157,6 +158,10 @@ def test_a_share_in_the_log_of_a_device_is_checked_at_home(tmp_path):
     pl.read_parquet(tmp_path / "1.parquet").with_columns(openness=pl.lit(None)).write_parquet(tmp_path / "1.parquet")
     with pytest.raises(DataError, match=r"between 0 and 1, got nothing for user '0'"):
         list(town.nodes.values())[1].people(town.kit)
+    rows = pl.DataFrame({"item_id": [1, 2], "openness": [0.25, 0.5]})
+    rows.write_parquet(tmp_path / "1.parquet")
+    with pytest.raises(DataError, match=r"'openness' must say the same in every row of a person, got 0\.25 and 0\.5"):
+        list(town.nodes.values())[1].people(town.kit)
 
 
 # ---- what is never shared ----
@@ -225,6 +230,31 @@ def test_what_is_never_shared_is_known_at_home(town):
     messages(town, ROUNDS)
     best = json.loads(tacit("device", "recommend", "--home", home(town), "--k", ITEMS, "--json"))
     assert {int(one["item_id"]) for one in best} == set(range(ITEMS)) - set(own.tolist())
+
+
+def test_from_the_next_message_on_a_listed_item_is_in_no_pair(town):
+    """Shown at first; once it is listed, neither a row nor what explains the rows names it, and it may be a rival."""
+    item = int(town.world.items[0])
+
+    def read(reports: list[bytes], name: str) -> np.ndarray:
+        known = Known(ITEMS, 0.05, 0.0025, 0.00025)
+        attack = load_attack(name)(known, 1)
+        for params, report in zip(heard, reports):
+            attack.read(Seen.read(params, [unpack(town.kit.report(0), report).payload]))
+        return attack.guess()[0]
+
+    heard = []
+    tacit("device", "share", "--home", home(town), 1)
+    for listed in (False, True):
+        if listed:
+            tacit("device", "share", "--home", home(town), "--never", item)
+        heard, reports = [], []
+        for _ in range(ROUNDS // 2):
+            heard.append(jax.tree.map(np.asarray, town.session.params))
+            reports += messages(town, 1)
+        for name in ("sign", "inversion"):
+            assert read(reports, name).any()
+            assert read(reports, name)[item] == (not listed), (name, listed)
 
 
 def test_choices_are_shown_and_undone(town):

@@ -183,6 +183,8 @@ def _choose(store: Any, pi: float | None, lists: tuple[list[str], list[str], lis
     from tacit.device.choices import EVERYBODY, Choice
 
     never, categories, allow = lists
+    if not store.kits():
+        raise DeviceError(f"{store.path} holds no plan folder, so there is nothing to choose; name one with --plan.")
     if pi is not None:
         _check_share(store.kits())
     _check_never(store.kits(), never, categories)
@@ -217,7 +219,7 @@ def _check_share(kits: list) -> None:
         f"{', '.join(stage.method for stage in kit.plan.stages)} has no such setting"
         for kit in kits
     )
-    raise DeviceError(f"{plans or 'This device holds no plan folder'}. --never ITEM works with every method.")
+    raise DeviceError(f"{plans}. --never ITEM works with every method.")
 
 
 def _check_never(kits: list, items: list[str], categories: list[str]) -> None:

@@ -60,9 +60,26 @@ def read_log(path: str | Path, kit: Kit) -> Residents:
     context, person = (
         _columns(table, fields, path) for fields in (kit.catalog.event_fields, kit.catalog.person_fields)
     )
+    _refuse_changes(person, offsets, users, kit.catalog.person_fields, path)
     items, first = _items(table["item_id"], kit, path), offsets[:-1]
     columns = (offsets, items, times, labels, context, person[first])
     return Residents(kit.catalog, *columns, users=users, origin=kit.began)
+
+
+def _refuse_changes(
+    person: np.ndarray, offsets: np.ndarray, users: Sequence[Any], fields: tuple[Field, ...], path: str | Path
+) -> None:
+    """Fields of a person must be the same in all of the person's rows."""
+    owner = np.repeat(np.arange(len(users)), np.diff(offsets))
+    differs = np.argwhere(~np.isclose(person, person[offsets[owner]], rtol=0, atol=0, equal_nan=True))
+    if differs.size:
+        row, column = differs[0]
+        name = [field.name for field in fields for _ in range(field.width)][column]
+        one, other = person[offsets[owner[row]], column], person[row, column]
+        raise DataError(
+            f"{path}: column {name!r} must say the same in every row of a person, got {one:g} and {other:g} for "
+            f"{str(users[owner[row]])!r}; mend it."
+        )
 
 
 def _read(path: Path) -> pl.DataFrame:
