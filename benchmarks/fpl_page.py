@@ -143,11 +143,16 @@ def shares() -> str:
         for row in _revealed()["rows"]
     ]
     head = ["log", "π", "shown in the open", "found by the best attack", "popular items, guessed blindly"]
-    kept = [
-        [row["log"], *(f"{row[name]:.3f}" for name in ("found", "found_of_the_rest", "ranked", "popular"))]
-        for row in _revealed()["never"]
-    ]
-    never = ["log", "never shared: found", "the rest: found", "ranked above an item not had", "... by popularity alone"]
+    columns = {
+        "found": "never shared: found",
+        "found_of_the_rest": "the rest: found",
+        "ranked": "ranked above an item not had",
+        "popular": "... by popularity alone",
+        "F1@10": "F1@10 of the lists",
+        "F1@10, all shared": "... where all is shared",
+    }
+    kept = [[row["log"], *(f"{row[name]:.3f}" for name in columns)] for row in _revealed()["never"]]
+    never = ["log", *columns.values()]
     return f"{table(head, lines)}\n\n{table(never, kept)}"
 
 

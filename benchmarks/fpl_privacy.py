@@ -161,12 +161,15 @@ def never_row(log: Log, seed: int = 0) -> dict[str, Any]:
     """What is found of items never shared, a fifth of what everybody has, where all else is shown.
 
     `ranked` is how often the vector that was found puts an item never shared above one that the person does not have;
-    `popular` is how often the more popular one of the two is it.
+    `popular` is how often the more popular one of the two is it. The F1@10 of the lists stand beside those of people who
+    share everything.
     """
     people = log.split.train
     marked = np.random.default_rng(seed).random(people.items.size) < HIDDEN
     people = replace(people, never=of_marked_items(owners(people), people.items, marked))
-    run = simulate(choose("fpl", {"rounds": EPOCHS * log.triples, "hyper.pi": 1.0}), people, seed=seed, quiet=True)
+    plan = choose("fpl", {"rounds": EPOCHS * log.triples, "hyper.pi": 1.0})
+    run, all_shared = (simulate(plan, one, seed=seed, quiet=True) for one in (people, log.split.train))
+    lists = [load_protocol("fpl").ask(one, log.split, seed).metrics["F1@10"] for one in (run, all_shared)]
     ids = np.sort(np.random.default_rng(seed).permutation(len(people))[:ATTACKED])
     tap, attacks = Tap(run, ids), [load_attack(name)(known(run), ids.size) for name in ("sign", "inversion")]
     for _ in range(MESSAGES[-1]):
@@ -186,6 +189,8 @@ def never_row(log: Log, seed: int = 0) -> dict[str, Any]:
         "found_of_the_rest": success(guess, shared).recall,
         "ranked": above(scores, had & ~shared, ~had),
         "popular": above(counts, had & ~shared, ~had),
+        "F1@10": lists[0],
+        "F1@10, all shared": lists[1],
     }
 
 

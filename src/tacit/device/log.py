@@ -73,12 +73,13 @@ def _refuse_changes(
     owner = np.repeat(np.arange(len(users)), np.diff(offsets))
     differs = np.argwhere(~np.isclose(person, person[offsets[owner]], rtol=0, atol=0, equal_nan=True))
     if differs.size:
-        row, column = differs[0]
+        row, column = map(int, differs[0])
+        who = int(owner[row])
         name = [field.name for field in fields for _ in range(field.width)][column]
-        one, other = person[offsets[owner[row]], column], person[row, column]
+        one, other = person[offsets[who], column], person[row, column]
         raise DataError(
             f"{path}: column {name!r} must say the same in every row of a person, got {one:g} and {other:g} for "
-            f"{str(users[owner[row]])!r}; mend it."
+            f"{str(users[who])!r}; mend it."
         )
 
 

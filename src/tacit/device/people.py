@@ -121,11 +121,12 @@ def _values(wanted: PersonField, people: People) -> np.ndarray:
     """Everybody's value of a field, float32[n]."""
     at = 0
     for field in people.catalog.person_fields:
-        if field.name == wanted.name and (field.kind != "numeric" or people.person is None):
-            raise DataError(
-                f"{_must(wanted)}, got a field of kind {field.kind}; say kinds={{{field.name!r}: 'numeric'}}."
-            )
-        if field.name == wanted.name and people.person is not None:
+        if field.name == wanted.name:
+            if field.kind != "numeric":
+                way_out = f"say kinds={{{field.name!r}: 'numeric'}}"
+                raise DataError(f"{_must(wanted)}, got a field of kind {field.kind}; {way_out}.")
+            if people.person is None:
+                raise DataError(f"{_must(wanted)}, and this log has no fields of people.")
             return people.person[:, at]
         at += field.width
     names = [field.name for field in people.catalog.person_fields]

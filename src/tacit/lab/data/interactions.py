@@ -145,16 +145,8 @@ def _of_user(table: Table, name: str, kind: str | None, users: Codes) -> tuple[F
     column = table.column(table.require(name, "users' own columns"))
     field, values = encode(column, name, kind)
     absent = absent_in(column)
-    known = np.concatenate([values, absent.to_numpy()[:, None]], 1)
     first = np.unique(users.codes, return_index=True)[1]
-    differs = np.flatnonzero((known != known[first][users.codes]).any(1))
-    if differs.size:
-        row = int(differs[0])
-        one, other = (column[at] for at in (int(first[users.codes[row]]), row))
-        raise DataError(
-            f"Column {name!r} must say the same in every row of a user, got {one!r} and {other!r} for user "
-            f"{str(users.names[users.codes[row]])!r}; mend it, or pass a table of people with one row each."
-        )
+    _refuse_changes(column, np.concatenate([values, absent.to_numpy()[:, None]], 1), users, first)
     if field.kind == "numeric" and absent.any():
         who = users.names[users.codes[int(absent.arg_max() or 0)]]
         raise DataError(
@@ -162,6 +154,18 @@ def _of_user(table: Table, name: str, kind: str | None, users: Codes) -> tuple[F
             "that user out."
         )
     return field, values[first]
+
+
+def _refuse_changes(column: pl.Series, values: np.ndarray, users: Codes, first: np.ndarray) -> None:
+    """Refuse a column that differs from a user's first row in another row of the user."""
+    differs = np.flatnonzero((values != values[first][users.codes]).any(1))
+    if differs.size:
+        row = int(differs[0])
+        one, other = (column[at] for at in (int(first[users.codes[row]]), row))
+        raise DataError(
+            f"Column {column.name!r} must say the same in every row of a user, got {one!r} and {other!r} for user "
+            f"{str(users.names[users.codes[row]])!r}; mend it, or pass a table of people with one row each."
+        )
 
 
 def _truths(table: Table, name: str) -> np.ndarray:
