@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from pages import RESULTS, Picture, kept, read, reproduced, table
 
+from tacit.device.method import revealed
+
 ON = {"fpl-cpu": "CPU", "fpl-gpu": "GPU"}
 BLIND = ("chance", "popularity")  # what is guessed without a message
 MESSAGES = 100
@@ -112,6 +114,80 @@ def picture(logs: tuple[str, ...] = ("ml-1m", "foursquare-italy")) -> Any:
     return grid.configure_legend(orient="bottom", labelFontSize=12).configure(background="white")
 
 
+def _revealed() -> dict[str, Any]:
+    found = revealed("fpl")
+    assert found is not None
+    return found
+
+
+def shares() -> str:
+    """What each share shows in the open, what is found all the same, and what is found of items never shared."""
+    lines = [
+        [
+            row["log"],
+            f"{row['pi']:g}",
+            f"{row['shown']:.3f}",
+            f"{row['found']:.3f} ({row['attack']})",
+            f"{row['popular']:.3f}",
+        ]
+        for row in _revealed()["rows"]
+    ]
+    head = ["log", "π", "shown in the open", "found by the best attack", "popular items, guessed blindly"]
+    columns = {
+        "found": "never shared: found",
+        "found_of_the_rest": "the rest: found",
+        "ranked": "ranked above an item not had",
+        "popular": "... by popularity alone",
+        "F1@10": "F1@10 of the lists",
+        "F1@10, all shared": "... where all is shared",
+    }
+    kept = [[row["log"], *(f"{row[name]:.3f}" for name in columns)] for row in _revealed()["never"]]
+    never = ["log", *columns.values()]
+    return f"{table(head, lines)}\n\n{table(never, kept)}"
+
+
+def share_picture() -> str:
+    """How much of what a person has is shown, found and guessed, against π, a panel for each log; as SVG."""
+    import vl_convert
+
+    ways = {"found": "found by the best attack", "shown": "shown in the open", "popular": "popular items, guessed"}
+    points = [
+        {"log": row["log"], "pi": row["pi"], "way": words, "value": row[name]}
+        for row in _revealed()["rows"]
+        for name, words in ways.items()
+    ]
+    points += [
+        {"log": row["log"], "pi": 1.0, "way": "of items never shared, found", "value": row["found"]}
+        for row in _revealed()["never"]
+    ]
+    colour = {
+        "field": "way",
+        "type": "nominal",
+        "title": None,
+        "sort": [*ways.values()],
+        "legend": {"orient": "bottom", "labelLimit": 300},
+    }
+    value = {
+        "field": "value",
+        "type": "quantitative",
+        "title": "share of a person's items",
+        "scale": {"domain": [0, 1]},
+    }
+    spec = {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "data": {"values": points},
+        "background": "white",
+        "facet": {"column": {"field": "log", "type": "nominal", "title": None, "sort": None}},
+        "spec": {
+            "width": 300,
+            "height": 200,
+            "mark": {"type": "line", "point": {"size": 50}},
+            "encoding": {"x": {"field": "pi", "type": "quantitative", "title": "π"}, "y": value, "color": colour},
+        },
+    }
+    return vl_convert.vegalite_to_svg(spec)
+
+
 def people() -> str:
     """F1@10 of what protects, beside Top-Pop, among more and more people."""
     found: dict[int, dict[str, list[float]]] = {}
@@ -181,6 +257,7 @@ BLOCKS = [
     *kept(
         "docs/fpl.md",
         {
+            "shares": (f"{PRIVACY} --shares", shares),
             "withheld": (PRIVACY, withheld),
             "protects": (PRIVACY, protects),
             "people": (f"{PRIVACY} --people 500 2000 8000", people),
@@ -191,4 +268,7 @@ BLOCKS = [
     ),
     *kept("docs/speed.md", {"scale": (SPEED, scale), "epochs": (SPEED, epochs)}),
 ]
-PICTURES = [Picture("fpl-privacy.svg", PRIVACY, lambda path: picture().save(path))]
+PICTURES = [
+    Picture("fpl-privacy.svg", PRIVACY, lambda path: picture().save(path)),
+    Picture("fpl-share.svg", f"{PRIVACY} --shares", lambda path: path.write_text(share_picture(), encoding="utf-8")),
+]

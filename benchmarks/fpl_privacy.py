@@ -5,6 +5,7 @@
     python benchmarks/fpl_privacy.py --log ml-1m --only "lies first"   # the variants with these words
     python benchmarks/fpl_privacy.py --merge                           # parts into what is kept; theirs count
     python benchmarks/fpl_privacy.py --people 500 2000 8000 32000      # how many people it takes, on a synthetic log
+    python benchmarks/fpl_privacy.py --shares                          # what each share reveals; `tacit device share` shows it
 
 Everybody's newest fifth is asked (protocol `fpl`). Attacks see what leaves the device, or, where the server is trusted and
 adds the noise, what leaves the server. Where there is noise the attacker is told how many items everybody has.
@@ -19,18 +20,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from harness import RESULTS, machine, write
 
+import tacit.device.methods
+from tacit.audit.attacks import load_attack
 from tacit.audit.score import success
+from tacit.lab.cut import owners
 from tacit.lab.data import Population
+from tacit.lab.data.cleaning import of_marked_items
 from tacit.lab.data.datasets import about_dataset, dataset
 from tacit.lab.evaluate import seen_mask
 from tacit.lab.federation import Federation
 from tacit.lab.hear import GRID, collect, job_of, move_in_all
-from tacit.lab.leakage import leakage
+from tacit.lab.leakage import Tap, known, leakage
 from tacit.lab.outlook import HopelessWarning
 from tacit.lab.protocol import load_protocol
 from tacit.lab.readings import Said
@@ -45,6 +51,8 @@ LOGS = ("ml-1m", "foursquare-italy", "ml-latest-small", "tastes")  # the last is
 EPOCHS, MESSAGES, ATTACKED = 20, (1, 10, 100), 100
 SEEDS = (0, 1, 2)
 CENTRAL, LOCAL, FIRST = (2.0, 8.0, 32.0, 128.0), (8.0, 128.0), (2.0, 4.0, 6.0)
+SHARES, SHARED_ON, HIDDEN = (0.0, 0.1, 0.3, 0.5, 0.7, 1.0), ("tastes", "ml-1m"), 0.2
+REVEALED = Path(tacit.device.methods.__path__[0]) / "fpl.json"  # ships with the package
 
 
 def variants(log: Log) -> Iterator[tuple[str, Plan]]:
@@ -136,6 +144,83 @@ def among(users: int) -> Iterator[dict[str, Any]]:
                 yield {**kept, "F1@10": row["metrics"]["F1@10"]}
 
 
+# ---- what each share reveals ----
+
+
+def share_row(log: Log, pi: float, seed: int = 0) -> dict[str, Any]:
+    """What a share shows in the open, and what the best attack finds all the same: parts of what a person has."""
+    plan = choose("fpl", {"rounds": EPOCHS * log.triples, "hyper.pi": pi})
+    run = simulate(plan, log.split.train, seed=seed, quiet=True)
+    leaks = {one.attack: one.success for one in leakage(run, MESSAGES[-1:], devices=ATTACKED)}
+    best = max((name for name in leaks if name not in ("chance", "popularity")), key=lambda name: leaks[name].f1)
+    found = {"shown": leaks["sign"].recall, "attack": best, "found": leaks[best].recall, "right": leaks[best].precision}
+    return {"log": log.label, "pi": pi, **found, "popular": leaks["popularity"].recall}
+
+
+def never_row(log: Log, seed: int = 0) -> dict[str, Any]:
+    """What is found of items never shared, a fifth of what everybody has, where all else is shown.
+
+    `ranked` is how often the vector that was found puts an item never shared above one that the person does not have;
+    `popular` is how often the more popular one of the two is it. The F1@10 of the lists stand beside those of people who
+    share everything.
+    """
+    people = log.split.train
+    marked = np.random.default_rng(seed).random(people.items.size) < HIDDEN
+    people = replace(people, never=of_marked_items(owners(people), people.items, marked))
+    plan = choose("fpl", {"rounds": EPOCHS * log.triples, "hyper.pi": 1.0})
+    run, all_shared = (simulate(plan, one, seed=seed, quiet=True) for one in (people, log.split.train))
+    lists = [load_protocol("fpl").ask(one, log.split, seed).metrics["F1@10"] for one in (run, all_shared)]
+    ids = np.sort(np.random.default_rng(seed).permutation(len(people))[:ATTACKED])
+    tap, attacks = Tap(run, ids), [load_attack(name)(known(run), ids.size) for name in ("sign", "inversion")]
+    for _ in range(MESSAGES[-1]):
+        seen = tap.next()
+        for attack in attacks:
+            attack.read(seen)
+    every = np.arange(people.catalog.n_items)
+    had, shared = seen_mask(people, ids, every), seen_mask(people.shared, ids, every)
+    guess = attacks[0].guess() | attacks[1].guess()
+    vectors = np.stack([attacks[1].person[place] for place in range(ids.size)])  # type: ignore[attr-defined]
+    scores = vectors @ np.asarray(run.params["items"]).T + np.asarray(run.params["bias"])
+    counts = np.broadcast_to(np.bincount(people.shared.items, minlength=every.size), scores.shape)
+    return {
+        "log": log.label,
+        "hidden": HIDDEN,
+        "found": success(guess, had & ~shared).recall,
+        "found_of_the_rest": success(guess, shared).recall,
+        "ranked": above(scores, had & ~shared, ~had),
+        "popular": above(counts, had & ~shared, ~had),
+        "F1@10": lists[0],
+        "F1@10, all shared": lists[1],
+    }
+
+
+def above(scores: np.ndarray, these: np.ndarray, those: np.ndarray) -> float:
+    """How often one of these stands above one of those, by person, on average; equals count half."""
+    made = []
+    for row, one, other in zip(scores, these, those):
+        if one.any() and other.any():
+            low = np.sort(row[other])
+            places = np.searchsorted(low, row[one], "left") + np.searchsorted(low, row[one], "right")
+            made.append(places.mean() / 2 / low.size)
+    return float(np.mean(made))
+
+
+def shares() -> None:
+    """Measure, and write what ships with the package."""
+    rows, never = [], []
+    for name in SHARED_ON:
+        log = log_of(name, dataset(name))
+        for pi in SHARES:
+            rows.append(share_row(log, pi))
+            print(rows[-1], flush=True)
+        never.append(never_row(log))
+        print(never[-1], flush=True)
+    about = {"command": "python benchmarks/fpl_privacy.py --shares", "messages": MESSAGES[-1], "people": ATTACKED}
+    made = {**about, "epochs": EPOCHS, "machine": machine(), "rows": rows, "never": never}
+    REVEALED.write_text(json.dumps(made, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"written: {REVEALED}")
+
+
 def _line(row: dict[str, Any], seconds: float) -> str:
     best = max((one["f1"] for one in row["attacks"] if one["attack"] not in ("chance", "popularity")), default=0.0)
     return (
@@ -168,9 +253,13 @@ def main() -> None:
     parser.add_argument("--only", default="", help="words in the names of the variants")
     parser.add_argument("--people", type=int, nargs="*", default=[])
     parser.add_argument("--merge", action="store_true")
+    parser.add_argument("--shares", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore", HopelessWarning)
     about = {"machine": machine(), "epochs": EPOCHS, "attacked": ATTACKED}
+    if options.shares:
+        shares()
+        return
     if options.merge:
         write("fpl-privacy", {**about, "rows": merged()})
         return

@@ -388,7 +388,7 @@ def command(monkeypatch, tmp_path, capsys):
     app.command(name="tune")(tune_plan)
     monkeypatch.setattr(tacit.cli, "app", app)
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-    monkeypatch.setattr("tacit.lab.data.datasets.open_log", lambda *words: {("tastes", 70, 0): LOG}[words])
+    monkeypatch.setattr("tacit.lab.data.datasets.open_log", lambda *words: {("tastes", 70, 0): LOG}[words[:3]])
     monkeypatch.chdir(tmp_path)
 
     def call(*words):

@@ -8,7 +8,6 @@ import pytest
 from tacit.catalog import Catalog, Field
 from tacit.device.history import plain_history
 from tacit.device.methods.fpl import Own, PairwiseLearning
-from tacit.device.round import Home, enter, new_home, step
 from tacit.errors import PlanError
 from tacit.lab.cut import pick
 from tacit.lab.evaluate import newcomers
@@ -16,10 +15,7 @@ from tacit.lab.shelf import choose, load_plan, plan_names
 from tacit.lab.simulate import simulate
 from tacit.lab.synthetic import checkerboard, tastes
 from tacit.nets.pairwise import Penalties, draw_pair, had_of, slopes
-from tacit.privacy.none import NoMechanism
 from tacit.rows import dense, dense_tree
-from tacit.server.round import open_round
-from tacit.wire import Report
 from toys import Hand, small_world
 
 # p, q_i, q_j, b_i, b_j, with λ of α = 0.05
@@ -151,25 +147,14 @@ def test_a_person_has_a_choice_of_their_own():
     assert seen_items(method, own(1.0))[1] == 400
 
 
-def test_who_opts_out_is_never_heard_and_learns_at_home():
+def test_what_a_person_chose_at_home_goes_before_their_field_and_the_plan():
     catalog = Catalog(60, person_fields=(Field("openness", "numeric"),))
-    method, mechanism = PairwiseLearning(catalog, dim=3, own_pi="openness"), NoMechanism(wire="rows")
-    broadcast = open_round(0, method.init(jax.random.key(1)))
-
-    def asked(openness: float, allowance: int | None = None) -> tuple[Home, Home, Report]:
-        own = method.prepare(plain_history(jnp.arange(20))._replace(person=jnp.array([openness])))
-        before = enter(method, 0, new_home(jnp.array([3, 4], jnp.uint32)), own, allowance)
-        return before, *step(method, mechanism, 0, broadcast, before, own)
-
-    before, after, report = asked(-1.0)
-    assert not bool(report.sent)
-    assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(dense_tree(report.payload)))
-    assert int(after.spent["0"]) == 0
-    assert int(after.local["0"]["learned"]) == 1
-    assert not np.allclose(after.local["0"]["person"], before.local["0"]["person"])
-    assert bool(asked(0.0)[2].sent)  # only rivals, and yet a report
-    assert not bool(asked(0.5, allowance=0)[2].sent)  # a budget that is spent counts as ever
-    assert not bool(asked(-1.0, allowance=5)[2].sent)
+    history = plain_history(jnp.arange(20), catalog)._replace(person=jnp.array([0.25]))
+    for own_pi, planned in ((None, 0.5), ("openness", 0.25)):
+        method = PairwiseLearning(catalog, dim=3, own_pi=own_pi)
+        assert float(method.prepare(history).pi) == planned
+        assert float(method.prepare(history._replace(share=jnp.array(jnp.nan))).pi) == planned
+        assert float(method.prepare(history._replace(share=jnp.array(0.75))).pi) == 0.75
 
 
 def test_a_field_that_nobody_has_is_refused():

@@ -54,3 +54,13 @@ class Catalog(eqx.Module):
                 raise DataError(
                     f"Catalog attribute {name!r} must have one row for each of {self.n_items} items, got {column.shape[0]}."
                 )
+
+    @property
+    def person_width(self) -> int:
+        """How many numbers the fields of a person take."""
+        return sum(field.width for field in self.person_fields)
+
+    @property
+    def event_width(self) -> int:
+        """How many numbers the fields of an event take."""
+        return sum(field.width for field in self.event_fields)

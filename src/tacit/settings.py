@@ -68,9 +68,13 @@ def setting(
     at_least: float | None = None,
     above: float | None = None,
     at_most: float | None = None,
+    of_person: tuple[float, float] | None = None,
 ) -> Any:
-    """A field of a part that a plan may set: its default and its rule, written once."""
-    rule = {"at_least": at_least, "above": above, "at_most": at_most}
+    """A field of a part that a plan may set: its default and its rule, written once.
+
+    `of_person`: the setting names a field of a person, and everybody's value must lie between these two.
+    """
+    rule = {"at_least": at_least, "above": above, "at_most": at_most, "of_person": of_person}
     given = {} if default is MISSING else {"default": default}
     return eqx.field(static=True, metadata={"setting": rule}, **given)
 

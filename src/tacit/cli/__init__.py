@@ -111,7 +111,7 @@ def run(
     if window is not None and budget is None:
         raise typer.BadParameter("--window needs --budget, the ε that it renews.")
     chosen = with_settings(load_plan(plan), setting or [], epsilon)
-    log = open_log(data, devices, seed)
+    log = open_log(data, devices, seed, [chosen])
     quiet = True if as_json else None
     limit = None if budget is None else _budget(budget, window, len(log))
     options = {

@@ -29,12 +29,16 @@ def compare_plans(
     """Run several plans, or one with several values of a setting, and say which differ."""
     from tacit.lab.compare import compare
     from tacit.lab.data.datasets import open_log
+    from tacit.lab.shelf import load_plan
+    from tacit.lab.variants import spread
 
     settings, swept = parsed(setting or []), dict(_swept(text) for text in sweep or [])
     options = {"settings": settings, "repeats": repeats, "ties": ties, "reference": reference, "out": out}
     options["quiet"] = True if as_json else None
+    variants, _ = spread([load_plan(plan) for plan in plans], swept, settings)
+    log = open_log(data, devices, 0, [variant.plan for variant in variants])
     try:
-        found = compare(plans, open_log(data, devices, 0), protocol, range(seeds), swept, **options)
+        found = compare(plans, log, protocol, range(seeds), swept, **options)
     except KeyboardInterrupt:
         kept = "nothing is kept without --out" if out is None else f"the same command goes on from what is in {out}"
         typer.echo(f"Interrupted; {kept}.", err=True)

@@ -14,7 +14,7 @@ def write_folder(folder: Path, plan: Any, data: str, devices: int) -> None:
     from tacit.signing import Signer, new_key
 
     needs_flower()
-    log = open_log(data, devices, 0)
+    log = open_log(data, devices, 0, [plan])
     folder.mkdir(parents=True, exist_ok=True)
     key = folder / "server.key"
     public = Signer(key).public if key.exists() else new_key(key)

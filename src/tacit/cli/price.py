@@ -27,7 +27,8 @@ def price_plan(
         return
     if plan is None:
         raise typer.BadParameter("Name a plan to price, or use --papers.")
-    from tacit.catalog import Catalog
+    from tacit.catalog import Catalog, Field
+    from tacit.device.method import person_fields
     from tacit.lab.outlook import look
     from tacit.lab.shelf import complete, load_plan
     from tacit.privacy.card import card, to_markdown
@@ -38,7 +39,9 @@ def price_plan(
     if as_card and not as_json:
         print(to_markdown(card(cost)))
         return
-    views = look(chosen, cost, Catalog(items), events)
+    named = {field.name for stage in chosen.stages for field in person_fields(stage)}
+    catalog = Catalog(items, person_fields=tuple(Field(name, "numeric") for name in sorted(named)))
+    views = look(chosen, cost, catalog, events)
     if as_json:
         stages = [{**stage.to_dict(), "outlook": view.to_dict()} for stage, view in zip(cost.stages, views)]
         print_json({**card(cost), "items": items, "events": events, "stages": stages})

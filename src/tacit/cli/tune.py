@@ -38,7 +38,7 @@ def tune_plan(
         raise typer.BadParameter(f"--out takes a file that ends in .toml, got {str(out)!r}.")
     chosen, space = with_settings(load_plan(plan), setting or []), dict(read_search(text) for text in search)
     options = {"trials": trials, "protocol": protocol, "metric": metric, "repeats": repeats, "ties": ties, "seed": seed}
-    found = tune(chosen, open_log(data, devices, seed), space, **options, quiet=True if as_json else None)
+    found = tune(chosen, open_log(data, devices, seed, [chosen]), space, **options, quiet=True if as_json else None)
     if out is not None:
         _write(found, out)
     if as_json:

@@ -5,6 +5,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from tacit.catalog import Catalog
+
 
 class History(NamedTuple):
     """One person's events in order, padded at the end with item -1."""
@@ -14,10 +16,16 @@ class History(NamedTuple):
     labels: jax.Array  # float32[L], a rating or a weight; 1 where the log has none
     context: jax.Array  # float32[L, Fe], the event's own fields
     person: jax.Array  # float32[Fp], the person's own fields
+    share: jax.Array | None = None  # float32[], the share of their items that the person chose to disclose; nan: none
 
 
-def plain_history(items: jax.Array) -> History:
-    """A history of items alone."""
+def plain_history(items: jax.Array, catalog: Catalog | None = None) -> History:
+    """A history of items alone; the fields of events and of the person that the catalog has, if any, are 0.
+
+    >>> plain_history(jnp.arange(3)).person.shape
+    (0,)
+    """
     items = jnp.asarray(items, jnp.int32)
     length = items.shape[0]
-    return History(items, jnp.zeros(length), jnp.ones(length), jnp.zeros((length, 0)), jnp.zeros(0))
+    events, person = (0, 0) if catalog is None else (catalog.event_width, catalog.person_width)
+    return History(items, jnp.zeros(length), jnp.ones(length), jnp.zeros((length, events)), jnp.zeros(person))

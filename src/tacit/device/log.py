@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from tacit.catalog import Field
+from tacit.device.history import History
 from tacit.device.people import People
 from tacit.errors import DataError, unknown
 from tacit.kit import Kit
@@ -26,11 +27,17 @@ class Residents(People):
 
     users: Sequence[Any] = ()  # what the file called them
     origin: float | None = None  # the moment times are counted from, where the plan folder says one
+    share: np.ndarray | None = None  # float32[n], what share of their items each chose to disclose; nan: no choice
 
     @property
     def began(self) -> float:
         """When time began, by the plan folder; else with the node's first event."""
         return super().began if self.origin is None else self.origin
+
+    def histories(self, devices: np.ndarray, length: int) -> History:
+        """As everywhere, with what each person chose to disclose."""
+        made = super().histories(devices, length)
+        return made if self.share is None else made._replace(share=self.share[devices])
 
 
 def read_log(path: str | Path, kit: Kit) -> Residents:
@@ -53,8 +60,27 @@ def read_log(path: str | Path, kit: Kit) -> Residents:
     context, person = (
         _columns(table, fields, path) for fields in (kit.catalog.event_fields, kit.catalog.person_fields)
     )
+    _refuse_changes(person, offsets, users, kit.catalog.person_fields, path)
     items, first = _items(table["item_id"], kit, path), offsets[:-1]
-    return Residents(kit.catalog, offsets, items, times, labels, context, person[first], users, kit.began)
+    columns = (offsets, items, times, labels, context, person[first])
+    return Residents(kit.catalog, *columns, users=users, origin=kit.began)
+
+
+def _refuse_changes(
+    person: np.ndarray, offsets: np.ndarray, users: Sequence[Any], fields: tuple[Field, ...], path: str | Path
+) -> None:
+    """Fields of a person must be the same in all of the person's rows."""
+    owner = np.repeat(np.arange(len(users)), np.diff(offsets))
+    differs = np.argwhere(~np.isclose(person, person[offsets[owner]], rtol=0, atol=0, equal_nan=True))
+    if differs.size:
+        row, column = map(int, differs[0])
+        who = int(owner[row])
+        name = [field.name for field in fields for _ in range(field.width)][column]
+        one, other = person[offsets[who], column], person[row, column]
+        raise DataError(
+            f"{path}: column {name!r} must say the same in every row of a person, got {one:g} and {other:g} for "
+            f"{str(users[who])!r}; mend it."
+        )
 
 
 def _read(path: Path) -> pl.DataFrame:

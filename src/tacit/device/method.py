@@ -5,10 +5,11 @@ needs an edit. Its settings are the fields of the class.
 """
 
 import importlib
+import json
 import pkgutil
 from abc import abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -20,7 +21,7 @@ from tacit.device.history import History
 from tacit.errors import PlanError, unknown
 from tacit.plans import Stage
 from tacit.rows import Rows, distinct
-from tacit.settings import fill
+from tacit.settings import fill, known_settings
 
 
 class Method(eqx.Module):
@@ -30,9 +31,8 @@ class Method(eqx.Module):
 
     reads: ClassVar[int | None] = None  # events a round reads, however long the history; None: all. Speed only
     learns: ClassVar[bool]  # whether it learns a person's own taste for items they never touched
-    item_by_item: ClassVar[bool] = (
-        False  # whether an interaction more or less changes one position of an update at most
-    )
+    item_by_item: ClassVar[bool] = False  # whether one interaction changes one position of an update at most
+    withholds: ClassVar[bool] = False  # whether it heeds `History.share`, the share of items that a person discloses
     suggested: ClassVar[dict[str, Any]]  # a Stage that works, as data; a plan may say otherwise
 
     @abstractmethod
@@ -46,11 +46,6 @@ class Method(eqx.Module):
     @abstractmethod
     def enter(self, key: jax.Array, own: Any) -> Any:
         """Private start (`local`); stays at home."""
-
-    def joins(self, own: Any) -> jax.Array | None:
-        """Whether the person takes part, bool[]; who does not is never heard. None: everybody does."""
-        del own
-        return None
 
     @abstractmethod
     def local(self, key: jax.Array, params: dict, local: Any, own: Any) -> tuple[Any, dict, jax.Array]:
@@ -161,3 +156,39 @@ def method_class(name: str) -> type[Method]:
 def build(stage: Stage, catalog: Catalog) -> Method:
     """The method a stage names, for this catalog."""
     return fill(method_class(stage.method), stage.hyper, f"{stage.method}: hyper", catalog=catalog)
+
+
+def revealed(name: str) -> dict[str, Any] | None:
+    """What shares disclose under a method, as it was measured: the JSON file beside the method's own, if there is one."""
+    for folder in tacit.device.methods.__path__:
+        path = Path(folder) / f"{name}.json"
+        if path.is_file():
+            return json.loads(path.read_text(encoding="utf-8"))
+    return None
+
+
+class PersonField(NamedTuple):
+    """A field of a person that a setting names, and between what its values must lie."""
+
+    setting: str
+    name: str
+    low: float
+    high: float
+
+
+def person_fields(stage: Stage) -> list[PersonField]:
+    """The fields of a person that the settings of a stage name.
+
+    >>> from tacit.plans import Stage
+    >>> person_fields(Stage("fpl", {"own_pi": "openness"}))
+    [PersonField(setting='hyper.own_pi', name='openness', low=0.0, high=1.0)]
+    """
+    ranges = {
+        name: field.metadata["setting"]["of_person"]
+        for name, field in known_settings(method_class(stage.method)).items()
+    }
+    return [
+        PersonField(f"hyper.{name}", stage.hyper[name], *between)
+        for name, between in ranges.items()
+        if between is not None and stage.hyper.get(name) is not None
+    ]

@@ -17,9 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.device import shard
+from tacit.device.choices import as_chosen
 from tacit.device.journal import BusyError
 from tacit.device.log import Residents, read_log
 from tacit.device.method import build, keeps_unit
+from tacit.device.people import check_people
 from tacit.device.purse import Purse
 from tacit.device.round import Home
 from tacit.device.store import RunStore, Sent, Store
@@ -67,11 +69,14 @@ class Node:
             return replace(letter, refused="This device cannot answer; its own log says why.")
 
     def people(self, kit: Kit) -> Residents:
-        """The histories as they are now: they grow between rounds."""
+        """The histories as they are now, for they grow between rounds; and what their owners let be seen of them."""
         history = self.store.settings.get("history")
         if history is None:
             raise DeviceError(f"{self.store.path} knows of no history; name its file with --history.")
-        return read_log(history, kit)
+        people = read_log(history, kit)
+        for stage in kit.plan.stages:
+            check_people(stage, people)
+        return as_chosen(people, self.store.choices, kit)
 
     def _introduced(self, kit: Kit, letter: Answer) -> Answer:
         """How many people live here, and, where the plan asks volunteers, who of them volunteers."""

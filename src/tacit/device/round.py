@@ -33,15 +33,8 @@ def new_home(secret: jax.Array) -> Home:
 
 
 def enter(method: Method, stage: int, home: Home, own: Any, allowance: jax.Array | None = None) -> Home:
-    """Begin a stage: the method's private start, nothing sent yet, and what the device's ledger allows it to send.
-
-    Somebody who does not take part is allowed nothing.
-    """
+    """Begin a stage: the method's private start, nothing sent yet, and what the device's ledger allows it to send."""
     local = method.enter(_key(home, stage, _ENTER), own)
-    joins = method.joins(own)
-    if joins is not None:
-        most = jnp.iinfo(jnp.int32).max if allowance is None else allowance
-        allowance = jnp.where(joins, most, 0)
     allowed = {} if allowance is None else {str(stage): jnp.asarray(allowance, jnp.int32)}
     return home._replace(
         local={**home.local, str(stage): local},

@@ -28,7 +28,7 @@ def furnish(secrets: np.ndarray) -> Home:
 
 def groups(people: People, ids: np.ndarray) -> list[tuple[np.ndarray, int]]:
     """Chunks of these people with the length their histories are padded to."""
-    lengths = np.maximum(people.lengths[ids], SHORTEST)
+    lengths = np.maximum(people.shared.lengths[ids], SHORTEST)
     padded = 1 << np.ceil(np.log2(lengths)).astype(int)
     found = []
     for length in np.unique(padded):

@@ -2,6 +2,7 @@
 
 name            the node's own, drawn once; the server knows it by that
 consent.json    whether it takes part, and who volunteers for more: off until somebody says otherwise
+choices.json    what each person lets be seen; the server is never told
 settings.json   where its log is, and the budget of each of its people
 ledger          what was sent; the only thing that outlives an erasure
 plans/DIGEST/   plan folders it obeys
@@ -12,13 +13,14 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tacit.device.choices import EVERYBODY, Choice, choice_of
 from tacit.device.purse import Purse, open_purse
 from tacit.errors import DeviceError
 from tacit.kit import Kit, read_kit
@@ -98,6 +100,17 @@ class Store:
 
     def _consent(self, **words: Any) -> None:
         write_json(self.path / "consent.json", {**self._read("consent.json", {"takes_part": False}), **words})
+
+    @property
+    def choices(self) -> dict[str, Choice]:
+        """What each person lets be seen, by name; read anew each time: a change counts from the next message on."""
+        return {user: choice_of(words) for user, words in self._read("choices.json", {}).items()}
+
+    def choose(self, change: Callable[[Choice], Choice], users: Sequence[Any] = ()) -> None:
+        """Change what these people let be seen; without a name, what holds for everybody here."""
+        choices = self.choices
+        made = {user: change(choices.get(user, Choice())) for user in map(str, users or [EVERYBODY])}
+        write_json(self.path / "choices.json", {user: one.to_dict() for user, one in {**choices, **made}.items()})
 
     @property
     def settings(self) -> dict[str, Any]:

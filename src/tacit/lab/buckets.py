@@ -81,7 +81,7 @@ def secrets(root: jax.Array, ids: np.ndarray) -> jax.Array:
 def furnish(root: jax.Array, population: Population, grid: Sequence[int], hands: int, worth: float) -> list[Bucket]:
     """Empty homes for everybody, before the first stage."""
     buckets = []
-    for length, ids in share_out(group(population.lengths, grid, worth), hands):
+    for length, ids in share_out(group(population.shared.lengths, grid, worth), hands):
         home = jax.vmap(new_home)(secrets(root, ids))
         buckets.append(Bucket(ids, length, None, home))
     return buckets

@@ -62,7 +62,7 @@ def compare(
     way, seeds = load_protocol(protocol, repeats=repeats, ties=ties), _distinct(seeds)
     variants, notes = spread(_plans(plans), sweep or {}, settings)
     chosen = _reference(variants, reference)
-    split = cut(way, as_population(log), seeds[0])
+    split = cut(way, as_population(log, [variant.plan for variant in variants]), seeds[0])
     for variant in variants:
         check_fit(variant, split.train)
     jobs, people = list(_jobs(variants, seeds, out)), split.train.digest

@@ -30,6 +30,7 @@ def take(population: Population, keep: np.ndarray) -> Population:
         times=column(population.times),
         labels=column(population.labels),
         context=column(population.context),
+        never=column(population.never),
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from tacit.device.ledgers import Ledgers
 from tacit.device.method import Method, build
+from tacit.device.people import check_people
 from tacit.device.round import Home
 from tacit.errors import PlanError
 from tacit.lab import central, rounds, thirdparty
@@ -72,6 +73,7 @@ class Federation:
         for stage, method in zip(self.plan.stages, self.methods):
             if getattr(method, "needs_times", False):
                 population.require_times(stage.method)
+            check_people(stage, population)
         self.start = start
         self.params = start_params(start_key(self.seed), self.methods)
         if start is not None:
@@ -128,7 +130,7 @@ class Federation:
         """Find the parameters of a stage that needs raw data, and note that it was given."""
         self.schemas[self.number] = None
         fit = {"pooled": central.fit, "helped": thirdparty.fit}[self.price.stages[self.number].fitted]
-        self.params = {**self.params, **fit(stage.method, method, self.population)}
+        self.params = {**self.params, **fit(stage.method, method, self.population.shared)}
 
     def expect(self, schema: Schema) -> None:
         """The stage asks for messages of this form; where their size depends on the rows they name, rows are counted."""

@@ -14,6 +14,7 @@ from tacit.device.ledgers import Ledgers
 from tacit.errors import RunError
 from tacit.lab.buckets import homes_of, move_homes, move_in
 from tacit.lab.data import Population
+from tacit.lab.data.datasets import as_population
 from tacit.lab.federation import Federation
 from tacit.lab.run import Run
 from tacit.nets.words import Worded
@@ -23,7 +24,7 @@ from tacit.record import Folder, plain, write_arrays, write_json
 from tacit.server import checkpoint
 from tacit.server.round import Memory
 
-_COLUMNS = ("offsets", "items", "times", "labels", "context", "person", "silo")
+_COLUMNS = ("offsets", "items", "times", "labels", "context", "person", "never", "silo")
 _NAMES = ("users", "item_names", "silo_names", "notes", "frames")
 _FIELDS = ("item_fields", "person_fields", "event_fields")
 _WORDED = ("tokens", "vectors")
@@ -41,11 +42,11 @@ def save(run: Run, path: str | Path) -> Path:
     return folder.path
 
 
-def load(path: str | Path, log: Population | None = None) -> Run:
+def load(path: str | Path, log: Any = None) -> Run:
     """The run a folder holds; where it was not saved with its people, the log it was trained on."""
     folder = Folder(path)
     plan, words = Plan.from_toml(folder.read("plan.toml")), json.loads(folder.read("environment.json"))
-    population = _load_people(folder.path) or log
+    population = _load_people(folder.path) or (None if log is None else as_population(log, [plan]))
     if population is None:
         raise RunError(f"{folder.path} was not saved with its people; pass the log it learned from, or use run.save.")
     if population.digest != words["population"]["digest"]:

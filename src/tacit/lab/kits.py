@@ -66,7 +66,6 @@ def _form(method: Method, number: int, params: dict, catalog: Catalog) -> Form:
 
 
 def _somebody(catalog: Catalog) -> Population:
-    widths = [sum(field.width for field in fields) for fields in (catalog.event_fields, catalog.person_fields)]
-    context, person = (np.zeros((1, width), np.float32) for width in widths)
+    context, person = (np.zeros((1, width), np.float32) for width in (catalog.event_width, catalog.person_width))
     columns = (np.zeros(1), np.ones(1, np.float32), context, person)
     return Population(catalog, np.array([0, 1]), np.zeros(1, np.int32), *columns)

@@ -64,7 +64,7 @@ def leakage(
         raise PlanError(f"Attacks are known for messages of the method 'fpl', got a run of {run.plan.name!r}.")
     people = truth or run.population
     ids = np.sort(np.random.default_rng(seed).permutation(len(people))[:devices])
-    tap = _Tap(run, ids)
+    tap = Tap(run, ids)
     had = seen_mask(people, ids, np.arange(people.catalog.n_items))
     sizes = had.sum(1) if (not tap.exact if sized is None else sized) else None
     made = _play(tap, [load_attack(name)(known(run), ids.size) for name in attacks], sorted(rounds), had, sizes)
@@ -74,7 +74,7 @@ def leakage(
     return run.leakage
 
 
-def _play(tap: "_Tap", attacks: list[Attack], looks: list[int], had: np.ndarray, sizes: Any) -> list[Leak]:
+def _play(tap: "Tap", attacks: list[Attack], looks: list[int], had: np.ndarray, sizes: Any) -> list[Leak]:
     made = []
     for number in range(1, looks[-1] + 1):
         seen = tap.next()
@@ -94,7 +94,7 @@ def known(run: Run) -> Known:
     )
 
 
-class _Tap:
+class Tap:
     """Some people of a run, asked round after round; what leaves is written down as a reader of the wire has it."""
 
     def __init__(self, run: Run, ids: np.ndarray):

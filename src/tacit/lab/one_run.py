@@ -16,6 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.audit.evidence import Evidence, most_accurate, weigh
+from tacit.catalog import Field
+from tacit.device.method import person_fields
 from tacit.device.round import KEYS, Home, enter, new_home
 from tacit.errors import PlanError
 from tacit.lab.buckets import secrets
@@ -126,7 +128,22 @@ def nothing_to_audit(claim: Claim) -> str | None:
 def _people(plan: Plan, users: int) -> Population:
     held = any(stage.privacy["mechanism"] == "members" for stage in plan.stages)
     world = movies(users, _ITEMS, silos=_SILOS if held else 0)
-    return organisations(world) if held else world
+    return organisations(world) if held else _described(world, plan)
+
+
+def _described(world: Population, plan: Plan) -> Population:
+    """With the fields of a person that settings of the plan name; everybody's value is in the middle of its range."""
+    known = [field.name for field in world.catalog.person_fields]
+    middle = {
+        field.name: (field.low + field.high) / 2
+        for stage in plan.stages
+        for field in person_fields(stage)
+        if field.name not in known
+    }
+    fields = (*world.catalog.person_fields, *(Field(name, "numeric") for name in middle))
+    added = np.tile(np.array([*middle.values()], np.float32), (len(world), 1))
+    own = added if world.person is None else np.concatenate([world.person, added], axis=1)
+    return replace(world, catalog=replace(world.catalog, person_fields=fields), person=own)
 
 
 def _curve(cost: Price) -> str | None:

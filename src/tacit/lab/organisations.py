@@ -51,6 +51,7 @@ def organisations(log: Population, sequences: Literal["month", "person"] = "pers
         None if log.times is None else log.times[events],
         None if log.labels is None else log.labels[events],
         np.concatenate([context, own], axis=1),
+        never=None if log.never is None else log.never[events],
         users=names,
         item_names=log.item_names,
         notes=log.notes,

@@ -97,7 +97,7 @@ def _numbers(method: Method, params: dict) -> int:
     key = jax.random.key(0, impl=KEYS)
 
     def update(params: dict, items: jax.Array) -> dict:
-        own = method.prepare(plain_history(items))
+        own = method.prepare(plain_history(items, method.catalog))
         return dense_tree(method.local(key, params, method.enter(key, own), own)[1])
 
     made = jax.eval_shape(update, params, jax.ShapeDtypeStruct((8,), jnp.int32))
@@ -159,7 +159,9 @@ def _advice(stage: Stage, priced: StagePrice) -> tuple[str, ...]:
 def _device(method: Method, mechanism: Mechanism, number: int, params: dict, events: int) -> tuple[int, float, float]:
     """Bytes in memory, arithmetic and bytes of a report, of one device in one round; nothing is run."""
     secret = jax.random.key_data(jax.random.key(0, impl=KEYS))
-    own = jax.eval_shape(lambda items: method.prepare(plain_history(items)), jnp.zeros(events, jnp.int32))
+    own = jax.eval_shape(
+        lambda items: method.prepare(plain_history(items, method.catalog)), jnp.zeros(events, jnp.int32)
+    )
     home = jax.eval_shape(lambda own: enter(method, number, new_home(secret), own), own)
 
     def turn(params: dict, home: Any, own: Any) -> Any:

@@ -111,6 +111,7 @@ def _stranger(population: Population, history: Sequence[Any]) -> Population:
         labels=None if population.labels is None else np.ones(items.size, np.float32),
         context=width,
         person=none,
+        never=None,
         silo=None,
         users=None,
     )

@@ -134,10 +134,9 @@ class Run:
     @classmethod
     def load(cls, path: str | Path, log: Any = None) -> "Run":
         """The run a folder holds; where it was not saved with its people, the log it learned from."""
-        from tacit.lab.data.datasets import as_population
         from tacit.lab.keep import load
 
-        return load(path, None if log is None else as_population(log))
+        return load(path, log)
 
     def __repr__(self) -> str:
         numbers = ", ".join(f"{name} {value:.3f}" for name, value in self.metrics.items())

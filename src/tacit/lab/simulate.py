@@ -83,7 +83,8 @@ def simulate(
         save_seconds: how often to save the state, at least.
         start: parameters and homes to go on from; `Run.update` makes one.
     """
-    chosen, population = choose(plan, settings, epsilon), as_population(log)
+    chosen = choose(plan, settings, epsilon)
+    population = as_population(log, [chosen])
     questions = None
     if protocol is not None:
         questions = _Questions(load_protocol(protocol, repeats=repeats, ties=ties), population, seed)

@@ -144,10 +144,11 @@ def tune(
         seed: of the draw, the splits and the runs.
         quiet: no bars; by default there are some where somebody watches.
     """
-    population = as_population(log)
-    way = load_protocol(protocol, repeats=repeats, ties=ties).fixed(population)
+    way = load_protocol(protocol, repeats=repeats, ties=ties)
     judged = metric_of(way, metric)
     variants = _variants(plan if isinstance(plan, Plan) else load_plan(plan), search, trials, seed)
+    population = as_population(log, [variant.plan for variant in variants])
+    way = way.fixed(population)
     train = cut(way, population, seed).train  # the search sees nothing else of the log
     inner = cut(way, train, seed).train
     for variant in variants:

@@ -15,7 +15,7 @@ from tacit.lab.simulate import simulate
 
 def update(run: Run, log: Any, rounds: int | None = None, **options: Any) -> Run:
     """More rounds on the old log and the new, from where the run ended; see `Run.update`."""
-    population = merge(run.population, as_population(log))
+    population = merge(run.population, as_population(log, [run.plan]))
     plan = run.plan
     if rounds is not None:
         stages = tuple(stage.with_rounds(rounds) if stage.rounds else stage for stage in plan.stages)

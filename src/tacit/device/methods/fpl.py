@@ -34,8 +34,8 @@ class PairwiseLearning(Method):
 
     p_u stays at home and moves at once. The move of the rival j is always sent; that of the item had only with
     probability `pi`, triple by triple, or, with `pi_memo`, by one coin for each item that is thrown once and kept. The
-    server adds up what it gets. `own_pi` names a field of the person that holds their own π instead; below 0 they learn
-    at home and are never heard.
+    server adds up what it gets. `own_pi` names a field of the person that holds their own π instead; what a person
+    chose on their own device (`History.share`) goes before both.
 
     π is withholding, not noise: one message tells the person's vector and the hidden item exactly, whatever π is.
 
@@ -51,7 +51,7 @@ class PairwiseLearning(Method):
     rate: float = setting(0.05, above=0.0)  # α of the step at home; the server has its own
     triples: int = setting(1, at_least=1)  # T
     pi: float = setting(0.5, at_least=0.0, at_most=1.0)
-    own_pi: str | None = setting(None)
+    own_pi: str | None = setting(None, of_person=(0.0, 1.0))
     pi_memo: bool = setting(False)
     penalty_person: float | None = setting(None, at_least=0.0)
     penalty_had: float | None = setting(None, at_least=0.0)
@@ -62,6 +62,7 @@ class PairwiseLearning(Method):
     steps: int = setting(300, at_least=1)  # at home, for somebody who took no part
     reads: ClassVar[int | None] = 4  # two events, and the way to them
     learns: ClassVar[bool] = True
+    withholds: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {
         "trains": ["items", "bias"],
         "rounds": 1000,
@@ -88,6 +89,11 @@ class PairwiseLearning(Method):
         return Own(had_of(own.index, own.value.sum(), self.catalog.n_items), self._choice(history))
 
     def _choice(self, history: History) -> jax.Array:
+        """π: what the person chose at home, else their field of the log, else the plan's."""
+        planned = self._planned(history)
+        return planned if history.share is None else jnp.where(jnp.isnan(history.share), planned, history.share)
+
+    def _planned(self, history: History) -> jax.Array:
         if self.own_pi is None:
             return jnp.asarray(self.pi, jnp.float32)
         fields, at = self.catalog.person_fields, 0
@@ -103,10 +109,6 @@ class PairwiseLearning(Method):
         start, coins = jax.random.split(key)
         local = {"person": self.spread * jax.random.normal(start, (self.dim,)), "learned": jnp.zeros((), jnp.int32)}
         return {**local, "coins": jax.random.key_data(coins)} if self.pi_memo else local
-
-    def joins(self, own: Own) -> jax.Array | None:
-        """Who chose a π of their own that is not below 0."""
-        return None if self.own_pi is None else own.pi >= 0
 
     def local(self, key: jax.Array, params: dict, local: dict, own: Own) -> tuple[dict, dict, jax.Array]:
         """T triples: p_u moves after each, Q and b stay as they were broadcast."""

@@ -17,14 +17,25 @@ class Events:
     label: np.ndarray | None
     silo: np.ndarray | None
     context: np.ndarray | None
+    never: np.ndarray | None = None
 
     def __len__(self) -> int:
         return self.user.size
 
     def take(self, rows: np.ndarray) -> "Events":
         """Some rows, or the rows in another order."""
-        columns = (self.user, self.item, self.time, self.label, self.silo, self.context)
+        columns = (self.user, self.item, self.time, self.label, self.silo, self.context, self.never)
         return Events(*(None if column is None else column[rows] for column in columns))  # pyright: ignore
+
+
+def of_marked_items(user: np.ndarray, item: np.ndarray, marked: np.ndarray) -> np.ndarray:
+    """Every event of an item that its user marked at least once.
+
+    >>> of_marked_items(np.array([0, 0, 1]), np.array([5, 5, 5]), np.array([True, False, False])).tolist()
+    [True, True, False]
+    """
+    pair = user.astype(np.int64) * (int(item.max(initial=0)) + 1) + item
+    return np.isin(pair, pair[marked])
 
 
 def in_order(log: Events) -> Events:

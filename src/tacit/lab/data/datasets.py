@@ -1,13 +1,15 @@
 """Datasets: public logs and built-in worlds by name, with their owners' terms. Nothing is downloaded by asking."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tacit.device.method import person_fields
 from tacit.errors import DataError, unknown
 from tacit.lab.data import Population
 from tacit.lab.data.readers.places import data_folder
+from tacit.plans import Plan
 
 GROUPLENS = "research, no redistribution, no commercial use without permission; see the README inside"
 HARPER = "Harper and Konstan 2015, The MovieLens Datasets: History and Context, doi:10.1145/2827872"
@@ -237,23 +239,29 @@ register_world("movies-2", _movies(2), "synthetic: as movies, in two organisatio
 register_world("movies-16", _movies(16), "synthetic: as movies, in sixteen organisations")
 
 
-def as_population(log: Any) -> Population:
-    """A log however it is given: a population, a table, a file, or the name of a dataset."""
-    from tacit.lab.data.interactions import interactions
+def as_population(log: Any, plans: Sequence[Plan] = ()) -> Population:
+    """A log however it is given: a population, a table, a file, or the name of a dataset.
 
+    Of a table or a file, the columns that settings of the plans name as fields of a person are read as such.
+    """
     if isinstance(log, Population):
         return log
     if isinstance(log, Path) or (isinstance(log, str) and log not in _REGISTRY and Path(log).suffix):
-        return interactions(log)
-    return dataset(log) if isinstance(log, str) else interactions(log)
+        return _for_plans(log, plans)
+    return dataset(log) if isinstance(log, str) else _for_plans(log, plans)
 
 
-def open_log(name: str, devices: int, seed: int) -> Population:
-    """A log as a person names it on the command line: a file, a dataset, or a world of so many people."""
+def _for_plans(frame: Any, plans: Sequence[Plan]) -> Population:
     from tacit.lab.data.interactions import interactions
 
+    named = dict.fromkeys(field.name for plan in plans for stage in plan.stages for field in person_fields(stage))
+    return interactions(frame, person=[*named], kinds=dict.fromkeys(named, "numeric"))
+
+
+def open_log(name: str, devices: int, seed: int, plans: Sequence[Plan] = ()) -> Population:
+    """A log as a person names it on the command line: a file, a dataset, or a world of so many people."""
     if name not in _REGISTRY and Path(name).suffix in (".csv", ".tsv", ".gz", ".parquet"):
-        return interactions(name)
+        return _for_plans(name, plans)
     if about_dataset(name).built_in:
         return dataset(name, users=devices, seed=seed)
     return dataset(name)

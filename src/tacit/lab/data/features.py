@@ -49,6 +49,11 @@ def encode(column: pl.Series, name: str, kind: str | None = None) -> tuple[Field
     return _multi(column, name) if kind == "multi" else _words(column, name)
 
 
+def absent_in(column: pl.Series) -> pl.Series:
+    """Where a column holds nothing, or a float that is no number."""
+    return column.is_null() | column.is_nan().fill_null(False) if column.dtype.is_float() else column.is_null()
+
+
 def check_kinds(kinds: Mapping[str, str] | None, names: Iterable[str]) -> Mapping[str, str]:
     """The kinds asked for, if each names a column that is there."""
     names = list(names)

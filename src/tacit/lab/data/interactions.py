@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import polars as pl
 
 from tacit.catalog import Catalog, Field
 from tacit.errors import DataError
 from tacit.lab.data import Population
-from tacit.lab.data.cleaning import Events, drop_few, in_order, merge
+from tacit.lab.data.cleaning import Events, drop_few, in_order, merge, of_marked_items
 from tacit.lab.data.columns import Codes, encode_ids, seconds
-from tacit.lab.data.features import check_kinds, encode, side_by_side
+from tacit.lab.data.features import absent_in, check_kinds, encode, side_by_side
 from tacit.lab.data.sides import describe_items, describe_people
 from tacit.lab.data.tables import Table
 
@@ -31,6 +32,8 @@ def interactions(
     weight: str | None = "weight",
     silo: str | None = None,
     context: Sequence[str] = (),
+    person: Sequence[str] = (),
+    never: str | None = None,
     items: Any = None,
     people: Any = None,
     kinds: Mapping[str, str] | None = None,
@@ -45,8 +48,10 @@ def interactions(
     absent; any other name must be there. Times are dates, ISO text or epoch numbers; without a zone they are UTC.
     `silo` names the column of the organisation that holds an event; a user of two organisations becomes two devices,
     as neither organisation may see the other's half. `items` and `people` are tables about items and people, with the
-    same identifier column; `context` names further columns of the log. `kinds` says how to read a column:
-    categorical, multi ('a|b' or a list), numeric or words; what it does not say is inferred.
+    same identifier column; `context` names further columns of the log, `person` columns that say the same in all rows of
+    a user and become fields of the user. `kinds` says how to read a column: categorical, multi ('a|b' or a list),
+    numeric or words; what it does not say is inferred. `never` names a column of true and false: an item that a user
+    marks so in any row is never shared by that user, so no method learns from it.
     `duplicates`: "keep" every row; "latest" or "first" keeps one event for each user and item; "error" refuses a row
     that stands twice. Then `few`: "drop" leaves out users with fewer than `least` events, "error" refuses them.
     What was done stands in `Population.notes`. Numbers follow the sorted names, whatever the order of the rows.
@@ -63,11 +68,14 @@ def interactions(
     table = Table(frame, "the log", text=[name for name in (user, item, silo) if name])
     ids = _ids(table, user, item, silo, text=isinstance(frame, str | Path))
     fields, extra = _context(table, context, kinds or {})
+    mine = [_of_user(table, name, (kinds or {}).get(name), ids.users) for name in person]
     when, label = _times(table, time, time_format, notes), _labels(table, weight, notes)
-    log = Events(ids.users.codes, ids.items.codes, when, label, ids.silos.codes if ids.silos else None, extra)
+    hidden = None if never is None else of_marked_items(ids.users.codes, ids.items.codes, _truths(table, never))
+    log = Events(ids.users.codes, ids.items.codes, when, label, ids.silos.codes if ids.silos else None, extra, hidden)
     log, devices = _devices(log, ids.silos)
     log = drop_few(merge(in_order(log), duplicates, notes), few, least, notes)
-    world = _attach(_population(log, devices, ids, fields), items, people, (user, item), kinds, [*context])
+    world = _population(log, devices, ids, fields, side_by_side(mine))
+    world = _attach(world, items, people, (user, item), kinds, [*context, *person])
     frames = "pandas" if type(frame).__module__.startswith("pandas") else "polars"
     return replace(world, notes=(*notes, *world.notes), frames=frames)
 
@@ -132,6 +140,44 @@ def _context(table: Table, names: Sequence[str], kinds: Mapping[str, str]) -> tu
     return side_by_side(found)
 
 
+def _of_user(table: Table, name: str, kind: str | None, users: Codes) -> tuple[Field, np.ndarray]:
+    """A column that says the same in all rows of a user: the field, and a row of values for each user."""
+    column = table.column(table.require(name, "users' own columns"))
+    field, values = encode(column, name, kind)
+    absent = absent_in(column)
+    first = np.unique(users.codes, return_index=True)[1]
+    _refuse_changes(column, np.concatenate([values, absent.to_numpy()[:, None]], 1), users, first)
+    if field.kind == "numeric" and absent.any():
+        who = users.names[users.codes[int(absent.arg_max() or 0)]]
+        raise DataError(
+            f"Column {name!r} must hold a number for every user, got nothing for user {str(who)!r}; mend it, or leave "
+            "that user out."
+        )
+    return field, values[first]
+
+
+def _refuse_changes(column: pl.Series, values: np.ndarray, users: Codes, first: np.ndarray) -> None:
+    """Refuse a column that differs from a user's first row in another row of the user."""
+    differs = np.flatnonzero((values != values[first][users.codes]).any(1))
+    if differs.size:
+        row = int(differs[0])
+        one, other = (column[at] for at in (int(first[users.codes[row]]), row))
+        raise DataError(
+            f"Column {column.name!r} must say the same in every row of a user, got {one!r} and {other!r} for user "
+            f"{str(users.names[users.codes[row]])!r}; mend it, or pass a table of people with one row each."
+        )
+
+
+def _truths(table: Table, name: str) -> np.ndarray:
+    """A column of true and false."""
+    column = table.column(table.require(name, "items never shared"))
+    if column.null_count() or (column.dtype != pl.Boolean and not column.is_in([0, 1]).all()):
+        raise DataError(
+            f"Column {name!r} must hold true or false in every row, got {column.dtype} with {column.null_count():,} missing."
+        )
+    return column.cast(pl.Boolean).to_numpy()
+
+
 def _devices(log: Events, silos: Codes | None) -> tuple[Events, np.ndarray]:
     """Who is a device: each user, or each user in each silo. Rows of (user, silo)."""
     if silos is None or log.silo is None:
@@ -142,7 +188,9 @@ def _devices(log: Events, silos: Codes | None) -> tuple[Events, np.ndarray]:
     return replace(log, user=device.astype(np.int32)), np.stack(np.divmod(found, len(silos.names)), 1)
 
 
-def _population(log: Events, devices: np.ndarray, ids: _Ids, fields: tuple[Field, ...]) -> Population:
+def _population(
+    log: Events, devices: np.ndarray, ids: _Ids, fields: tuple[Field, ...], mine: tuple[tuple[Field, ...], Any]
+) -> Population:
     """Columns by device; devices and items that lost their last event are left out."""
     counts = np.bincount(log.user)
     who = np.flatnonzero(counts)
@@ -150,12 +198,14 @@ def _population(log: Events, devices: np.ndarray, ids: _Ids, fields: tuple[Field
     number = np.zeros(len(ids.items.names), np.int32)
     number[seen] = np.arange(seen.size, dtype=np.int32)
     return Population(
-        Catalog(int(seen.size), event_fields=fields),
+        Catalog(int(seen.size), event_fields=fields, person_fields=mine[0]),
         np.concatenate([[0], np.cumsum(counts[who])]).astype(np.int64),
         number[log.item],
         log.time,
         log.label,
         log.context,
+        person=None if mine[1] is None else mine[1][devices[who, 0]],
+        never=log.never,
         silo=None if ids.silos is None else devices[who, 1].astype(np.int32),
         users=ids.users.names[devices[who, 0]].tolist(),
         item_names=ids.items.names[seen].tolist(),

@@ -8,6 +8,7 @@ import numpy as np
 
 from tacit.catalog import Catalog
 from tacit.errors import DataError
+from tacit.lab.data.cleaning import of_marked_items
 from tacit.lab.data.population import Population
 
 
@@ -42,7 +43,9 @@ def merge(old: Population, new: Population) -> Population:
         None if times is None else times[order],
         column(old.labels, new.labels),
         column(old.context, new.context),
-        person=_rows(old.person, new.person, added),
+        person=_newest(old.person, new.person, added, device_of),
+        never=_never(old, new, user, item_of)[order] if _marks(old) or _marks(new) else None,
+        missing=tuple({*old.missing, *new.missing}),
         silo=_rows(old.silo, new.silo, added),
         users=None if old.users is None else [*old.users, *_pick(new.users, added)],
         item_names=None if old.item_names is None else item_names,
@@ -95,8 +98,26 @@ def _added(place: np.ndarray, known: int) -> np.ndarray:
     return fresh[np.argsort(place[fresh])]
 
 
+def _marks(log: Population) -> bool:
+    return log.never is not None
+
+
+def _never(old: Population, new: Population, user: np.ndarray, item_of: np.ndarray) -> np.ndarray:
+    """What is never shared, old events first: an item that either log marks is never shared in both."""
+    marked = [np.zeros(log.items.size, bool) if log.never is None else log.never for log in (old, new)]
+    return of_marked_items(user, np.concatenate([old.items, item_of[new.items]]), np.concatenate(marked))
+
+
 def _pick(names: Sequence[Any] | None, which: np.ndarray) -> list[Any]:
     return [] if names is None else [names[number] for number in which]
+
+
+def _newest(old: np.ndarray | None, new: np.ndarray | None, added: np.ndarray, place: np.ndarray) -> np.ndarray | None:
+    """Everybody's fields as the newest log has them: people may change their mind."""
+    rows = _rows(old, new, added)
+    if rows is not None:
+        rows[place] = new
+    return rows
 
 
 def _rows(old: np.ndarray | None, new: np.ndarray | None, added: np.ndarray) -> np.ndarray | None:

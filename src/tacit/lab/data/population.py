@@ -17,7 +17,6 @@ class Population(People):
     """Everybody, with what the log called them."""
 
     silo: np.ndarray | None = None  # int32[n], which organisation each device belongs to
-    users: Sequence[Any] | None = None  # what the log called each device
     item_names: Sequence[Any] | None = None  # what the log called each item
     silo_names: Sequence[Any] | None = None  # what the log called each organisation
     notes: tuple[str, ...] = ()  # what loading dropped, merged or guessed
@@ -29,6 +28,8 @@ class Population(People):
         state = hashlib.sha256()
         for column in (self.offsets, self.items, self.times, self.labels, self.context, self.person, self.silo):
             state.update(b"-" if column is None else np.ascontiguousarray(column).tobytes())
+        if self.never is not None:  # a log without it keeps the fingerprint it always had
+            state.update(np.ascontiguousarray(self.never).tobytes())
         return state.hexdigest()[:16]
 
     def require_times(self, who: str) -> np.ndarray:

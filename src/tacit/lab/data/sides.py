@@ -12,7 +12,7 @@ from tacit.catalog import Field
 from tacit.errors import DataError
 from tacit.lab.data import Population
 from tacit.lab.data.columns import as_integers, plain_ids
-from tacit.lab.data.features import encode, side_by_side
+from tacit.lab.data.features import absent_in, encode, side_by_side
 from tacit.lab.data.tables import Table
 
 
@@ -20,7 +20,7 @@ def describe_items(
     world: Population, table: Table, key: str, kinds: Mapping[str, str], *, text: bool = False
 ) -> Population:
     """The population with item fields and attributes; an item the table does not name stays unknown."""
-    found, notes = _fields(table, key, world.item_names, "item", kinds, text)
+    found, notes, _ = _fields(table, key, world.item_names, "item", kinds, text)
     attributes = {field.name: jnp.asarray(_as_stored(field, values)) for field, values in found}
     catalog = replace(world.catalog, attributes=attributes, item_fields=tuple(field for field, _ in found))
     return replace(world, catalog=catalog, notes=(*world.notes, *notes))
@@ -30,10 +30,15 @@ def describe_people(
     world: Population, table: Table, key: str, kinds: Mapping[str, str], *, text: bool = False
 ) -> Population:
     """The population with person fields; a device the table does not name stays unknown."""
-    found, notes = _fields(table, key, world.users, "user", kinds, text)
+    found, notes, missing = _fields(table, key, world.users, "user", kinds, text)
     fields, person = side_by_side(found)
-    catalog = replace(world.catalog, person_fields=fields)
-    return replace(world, catalog=catalog, person=person, notes=(*world.notes, *notes))
+    twice = {field.name for field in fields} & {field.name for field in world.catalog.person_fields}
+    if twice:
+        raise DataError(f"{min(twice)!r} is a column of the log and of {table.called}; leave it out of one.")
+    catalog = replace(world.catalog, person_fields=(*world.catalog.person_fields, *fields))
+    both = [columns for columns in (world.person, person) if columns is not None]
+    person = np.concatenate(both, axis=1) if both else None
+    return replace(world, catalog=catalog, person=person, notes=(*world.notes, *notes), missing=tuple(missing))
 
 
 def _as_stored(field: Field, values: np.ndarray) -> np.ndarray:
@@ -45,12 +50,15 @@ def _as_stored(field: Field, values: np.ndarray) -> np.ndarray:
 
 def _fields(
     table: Table, key: str, names: Any, role: str, kinds: Mapping[str, str], text: bool
-) -> tuple[list[tuple[Field, np.ndarray]], list[str]]:
+) -> tuple[list[tuple[Field, np.ndarray]], list[str], list[str]]:
+    """The fields and their values, what there is to note, and the names of fields that somebody has no value of."""
     column = plain_ids(table.column(table.require(key, f"{role}s")), role)
     rows, notes = _match(as_integers(column) if text else column, pl.Series(names), role, table.called)
     gather = pl.Series(rows).set(pl.Series(rows < 0), None)
     others = [name for name in table.names if name != key]
-    return [encode(table.column(name).gather(gather), name, kinds.get(name)) for name in others], notes
+    columns = {name: table.column(name).gather(gather) for name in others}
+    missing = [name for name, values in columns.items() if absent_in(values).any()]
+    return [encode(values, name, kinds.get(name)) for name, values in columns.items()], notes, missing
 
 
 def _match(ids: pl.Series, names: pl.Series, role: str, called: str) -> tuple[np.ndarray, list[str]]:
