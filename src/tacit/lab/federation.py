@@ -70,6 +70,8 @@ class Federation:
         for stage, method in zip(self.plan.stages, self.methods):
             if getattr(method, "needs_times", False):
                 population.require_times(stage.method)
+            if getattr(method, "needs_ratings", False):
+                population.require_ratings(stage.method)
         self.start = start
         self.params = start_params(start_key(self.seed), self.methods)
         if start is not None:
