@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tacit.catalog import Catalog, Field
+from tacit.device.history import plain_history
 from tacit.device.method import build
 from tacit.device.round import KEYS
-from tacit.device.history import plain_history
 from tacit.errors import DataError, PlanError
 from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate

@@ -13,7 +13,7 @@ import equinox as eqx
 import numpy as np
 
 from tacit.errors import PlanError, unknown
-from tacit.privacy.events import Event, FixedGaussian, Gaussian, PoissonGaussian
+from tacit.privacy.events import Event, FixedGaussian, FixedPure, Gaussian, PoissonGaussian, Pure
 from tacit.settings import fill, setting
 
 
@@ -44,6 +44,12 @@ class Exposure(NamedTuple):
         if self.drawn == "fixed" and self.messages >= self.rounds:
             return FixedGaussian(noise, round(self.cohort), self.devices), self.rounds
         return Gaussian(noise), self.messages
+
+    def pure(self, epsilon: float) -> tuple[Event, int]:
+        """The same of sums whose noise is pure ε for those who are in them, whoever replaces whom."""
+        if self.drawn == "fixed" and self.messages >= self.rounds:
+            return FixedPure(epsilon, round(self.cohort), self.devices), self.rounds
+        return Pure(epsilon), self.messages
 
 
 class Sampler(eqx.Module):
