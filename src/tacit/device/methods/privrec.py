@@ -119,7 +119,8 @@ class PrivRec(Method):
     def weights(self) -> tuple[float, float, float]:
         """(λ_DSSM, λ_IM, λ_SM)."""
         liking = 1.0 if self.of_liking is None else self.of_liking
-        return (liking, *(self.masks if one is None else one for one in (self.of_items, self.of_segments)))
+        items, segments = (self.masks if one is None else one for one in (self.of_items, self.of_segments))
+        return liking, items, segments
 
     @property
     def joint(self) -> bool:
