@@ -151,8 +151,13 @@ def orders() -> str:
     for size, name in (("small", "reproduce-privrec"), ("paper", "reproduce-privrec-paper")):
         for one in (one for one in parts_of(name) if one["name"] not in ("figure4", "figure5")):
             notes = [note for note in one["notes"] if re.match(r"R\d.* (holds|hold):", note)]
-            lines += [[one["title"].partition(":")[0], size, note] for note in notes]
+            lines += [[_part(one["title"]), size, note] for note in notes]
     return table(["part", "size", "order"], sorted(lines))
+
+
+def _part(title: str) -> str:
+    """Table 3, or Figure 7; with what its log stands for, where it does."""
+    return title.partition(":")[0] + "".join(re.findall(r" \[.*\]$", title))
 
 
 PARTS = {
@@ -161,6 +166,8 @@ PARTS = {
     "recipes": recipes,
     "people": people,
     "noise": partial(reproduced, "reproduce-privrec", 4, ("figure4", "figure5")),
+    "budgets": partial(reproduced, "reproduce-privrec", 4, ("figure6", "figure7")),
+    "frappe": partial(reproduced, "reproduce-privrec", 3, ("table3",)),
     "orders": orders,
     "paper": partial(reproduced, "reproduce-privrec-paper"),
 }

@@ -121,13 +121,14 @@ def test_the_attacker_is_told_what_the_released_model_answers():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")
 def test_table_6_stands_beside_the_paper(monkeypatch):
-    size = privrec_study.Size({"dim": 4, "hidden": (4,), "epochs": 1, "most": 8}, 20, (2,), (1,), (2,), (1.0,))
+    size = privrec_study.Size(
+        {"dim": 4, "hidden": (4,), "epochs": 1, "most": 8}, 20, (2,), (1,), (2,), (1.0,), targets=2
+    )
     log = privrec_study.Log("movies, tiny", movies(120, 60), size)
     module = paper("privrec")
     monkeypatch.setattr(module, "movie_log", lambda *_: log)
     monkeypatch.setattr(module, "app_log", lambda *_: replace(log, label=STAND_IN, stand_in=STAND_IN, known={}))
     monkeypatch.setattr(privrec_membership, "APPS", privrec_membership.MOVIES)
-    monkeypatch.setattr(privrec_membership, "TARGETS", 2)
     monkeypatch.setattr(privrec_membership, "SHADOWS", 2)
     table, other = module.reproduce(Options(parts=("table6",), seeds=(0,)))
     assert list(table.rows) == [target.name for target in privrec_membership.targets(privrec_membership.MOVIES)]

@@ -33,6 +33,7 @@ from tacit.lab.reproduce.privrec_study import (
     milliseconds,
     movie_log,
     plan_of,
+    quicker,
     study,
 )
 from tacit.plans import Plan
@@ -85,7 +86,8 @@ class Paper:
             found = study(self.apps, self.seeds, ROWS)
             yield self.ranking("table3", "Table 3: Frappe", self.apps, found, TABLE3)
         if wants("figure3"):
-            yield from self.settings()
+            yield from self.settings("Figure 3", self.movies)
+            yield from self.settings("Figure 3, Frappe", self.apps)
         if wants("figure4"):
             yield self.with_noise(4, self.movies, TABLE2)
         if wants("figure5"):
@@ -130,30 +132,22 @@ class Paper:
         table.notes += [_sizes(log), *_stands_in(log)]
         return table
 
-    def settings(self) -> Iterable[Figure]:
+    def settings(self, title: str, log: Log) -> Iterable[Figure]:
         """Figure 3: rounds, epochs at home, and people a round."""
-        size = self.movies.size
-        yield self.rounds()
-        yield self.setting("epochs at home", {e: {"hyper.epochs": e} for e in size.epochs})
-        yield self.setting("people a round", {m: {"cohort.count": m} for m in size.cohorts})
+        yield self.rounds(title, log)
+        yield self.setting(title, log, "epochs at home", {e: {"hyper.epochs": e} for e in log.size.epochs})
+        yield self.setting(title, log, "people a round", {m: {"cohort.count": m} for m in log.size.cohorts})
 
-    def rounds(self) -> Figure:
+    def rounds(self, title: str, log: Log) -> Figure:
         """Hits@20 on the way through the longest run."""
-        plan = plan_of("PrivRec", self.movies.size, {"rounds": max(self.movies.size.rounds)})
-        return self._swept("rounds", by_round(self.movies, plan, self.seed, self.movies.size.rounds), [plan])
+        plan = plan_of("PrivRec", log.size, {"rounds": max(log.size.rounds)})
+        return _swept(title, log, "rounds", by_round(log, plan, self.seed, log.size.rounds), [plan])
 
-    def setting(self, x: str, settings: dict[int, dict[str, int]]) -> Figure:
+    def setting(self, title: str, log: Log, x: str, settings: dict[int, dict[str, int]]) -> Figure:
         """Hits@20 by one setting."""
-        plans = {at: plan_of("PrivRec", self.movies.size, one) for at, one in settings.items()}
-        curve = {at: answer(self.movies, plan, self.seed) for at, plan in plans.items()}
-        return self._swept(x, curve, plans.values())
-
-    def _swept(self, x: str, curve: dict[int, float], plans: Iterable[Plan]) -> Figure:
-        title = f"Figure 3: Hits@20 of PrivRec by {x}, one seed"
-        figure = Figure("figure3", title, self.movies.label, x, "Hits@20")
-        figure.draw("PrivRec", curve.items(), _digests(plans))
-        figure.notes.append(plateau("R2", x, curve))
-        return figure
+        plans = {at: plan_of("PrivRec", log.size, one) for at, one in settings.items()}
+        curve = {at: answer(log, plan, self.seed) for at, plan in plans.items()}
+        return _swept(title, log, x, curve, plans.values())
 
     def with_noise(self, number: int, log: Log, printed: dict) -> Figure:
         """Figures 4 and 5: Hits@k with noise and without, in one stage and in two."""
@@ -177,7 +171,7 @@ class Paper:
             plans = {e: budget_plan(row, log, people, e) for e in log.size.epsilons}
             figure.draw(row, ((e, answer(log, plan, self.seed)) for e, plan in plans.items()), _digests(plans.values()))
             worth.append(beside(row, plans, people))
-        open_ = plan_of("PrivRec", log.size)
+        open_ = plan_of("PrivRec", quicker(log.size))
         without = answer(log, open_, self.seed)
         figure.draw("PrivRec, no noise", ((e, without) for e in log.size.epsilons), [open_.digest])
         figure.draw(PAPER, ((e, printed["PrivRec"][CUTS.index(20)]) for e in log.size.epsilons))
@@ -218,6 +212,14 @@ class Paper:
             figure.draw(name, ((count, one[name]) for count, one in took.items()), [plan.digest])
         figure.notes.append(faster("R6", figure.series["REPTILE, two steps"], figure.series["MAML, second order"]))
         return figure
+
+
+def _swept(title: str, log: Log, x: str, curve: dict[int, float], plans: Iterable[Plan]) -> Figure:
+    title = log.told(f"{title}: Hits@20 of PrivRec by {x}, one seed")
+    figure = Figure("figure3", title, log.label, x, "Hits@20")
+    figure.draw("PrivRec", curve.items(), _digests(plans))
+    figure.notes += [plateau("R2", x, curve), *_stands_in(log)]
+    return figure
 
 
 def counted(seeds: tuple[int, ...]) -> str:

@@ -1,7 +1,6 @@
 """PrivRec's Table 6: who was among the people a model learned from, ours beside the paper's, and what ε would allow."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from tacit.privacy.accountant import default_delta
 from tacit.privacy.claim import Claim
 from tacit.privacy.price import price
 
-TARGETS, SHADOWS, SHADOW_PEOPLE = 10, 4, 1000
+SHADOWS, SHADOW_PEOPLE = 4, 1000
 COLUMNS = (
     *("accuracy", "balanced", "AUC", "TPR at 1 %", "loss: accuracy", "loss: AUC", "loss: TPR at 1 %"),
     *("ε printed", "ε of the run", "at most"),
@@ -75,18 +74,17 @@ def target_plan(target: Target, log: Log, people: int) -> Plan:
     """PrivRec; its two stages, with normal or with Laplace's noise at the server; or ours."""
     if target.epsilon is None:
         return plan_of("PrivRec", quicker(log.size)) if target.paper else plan_of("dp-privrec", log.size)
-    quick = replace(log, size=quicker(log.size))
     if target.paper.startswith("DP"):
-        return budget_plan(PRIVATE if target.private else "DP-PrivRec, as printed", quick, people, target.epsilon)
+        return budget_plan(PRIVATE if target.private else "DP-PrivRec, as printed", log, people, target.epsilon)
     laplace = {"mechanism": "laplace", "place": "central", "clip": "l1", "bound": L1, "delta": default_delta(people)}
-    plan = plan_of("dp-privrec-two-paper", quick.size)
+    plan = plan_of("dp-privrec-two-paper", quicker(log.size))
     return choose(plan, {"2.privacy": {**laplace, "epsilon": target.epsilon}})
 
 
 def membership_table(name: str, title: str, log: Log, printed: dict[str, float]) -> Table:
     """Accuracy of both attacks on every target, with intervals over targets."""
     people = sides(log.people, min(SHADOW_PEOPLE, len(log.people) // 3))
-    table = Table(name, log.told(f"{title}, {TARGETS} targets"), log.label, COLUMNS)
+    table = Table(name, log.told(f"{title}, {log.size.targets} targets"), log.label, COLUMNS)
     shadows = _shadows(Target("PrivRec", "PrivRec"), log, people)
     rows = {}
     for target in targets(printed):
@@ -106,7 +104,7 @@ def _shadows(target: Target, log: Log, people: Sides) -> list[Shadow]:
 def _row(target: Target, log: Log, people: Sides, shadows: list[Shadow]) -> Row:
     members = round(0.5 * people.private.size)
     plan = target_plan(target, log, members)
-    found = infer(plan, people, shadows, range(TARGETS))
+    found = infer(plan, people, shadows, range(log.size.targets))
     return Row(plan, found, target.epsilon, price(plan, members).whole)
 
 

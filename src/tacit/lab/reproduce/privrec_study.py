@@ -61,6 +61,7 @@ class Size(NamedTuple):
     trained: int = 80  # E₁, rounds of PrivRec's network
     cohort: int = 20  # M, people a round where there is no noise
     clip: float = 40.0  # S, where there is
+    targets: int = 10  # models of each row that membership is asked of
 
 
 SIZES = {
@@ -68,6 +69,7 @@ SIZES = {
         {"dim": 16, "hidden": (16, 8, 8, 4), "epochs": 10, "most": 100},
         *(200, (20, 40, 60, 80), (5, 10, 20), (5, 20), (1.0, 8.0), 20),
         {"epochs": 5, "most": 50},
+        targets=3,
     ),
     "paper": Size(
         {"dim": 64, "hidden": (64, 32, 16, 8), "epochs": 100, "most": 200},
