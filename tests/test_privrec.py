@@ -311,6 +311,23 @@ def test_ratings_that_fields_explain_are_predicted_exactly():
     assert error[1] < 1e-3
 
 
+@pytest.mark.slow
+def test_steps_of_the_suggested_rates_learn_ratings_and_stay_finite():
+    world = movies(60, 300, seed=1)
+    method = build(choose("privrec", {"hyper.output": "rating"}).stages[0], world.catalog)
+    params, histories = method.init(KEY), world.histories(np.arange(12), 128)
+
+    def error(key, history):
+        own = method.prepare(history)
+        mine = method.adapt(key, params, {}, own)
+        predicted = method.score(params, mine, own, jnp.full(3, -1), jnp.maximum(history.items, 0))
+        return jnp.where(history.items >= 0, predicted - history.labels, 0.0)
+
+    errors = np.asarray(jax.jit(jax.vmap(error))(jax.random.split(KEY, 12), histories))
+    real = np.asarray(histories.items) >= 0
+    assert np.sqrt((errors[real] ** 2).mean()) < 0.97 * np.asarray(histories.labels)[real].std()
+
+
 def test_ratings_are_not_likings():
     method, _, history = made(output="rating", negatives=7, dislikes=False)
     mine = method._samples(KEY, method.prepare(history))

@@ -106,8 +106,8 @@ def test_figures_come(module):
     for curve in BUDGETS:  # each point by a plan of its own
         assert len(budgets.digests[curve]) == len(budgets.series[curve])
     assert budgets.series["PrivRec in the paper"] == [(1.0, 0.217), (8.0, 0.217)]
-    printed = next(note for note in budgets.notes if note.startswith("DP-PrivRec, as printed, ε drawn at"))
-    assert printed.count("the run's: ∞") == 2
+    printed = next(note for note in budgets.notes if note.startswith("DP-PrivRec, as printed: drawn at"))
+    assert printed.count("∞ for the run") == 2
     assert len(budgets.digests["PrivRec, no noise"]) == len(rounds.digests["PrivRec"]) == 1
     assert all(one.notes[0].startswith("R") for one in made_by.values())
 
@@ -151,11 +151,11 @@ def test_points_of_figure_6_are_two_stages_priced_as_they_are(tiny, epsilon):
     assert one == other
     assert one["noise"] > printed.stages[1].mechanism.noise, "two stages share what one had"
     words = beside(PRIVATE, {epsilon: plans[PRIVATE]}, 48)
-    assert f"the run's: {epsilon:g}" in words
-    paper = float(words.partition(f": {epsilon:g} (")[2].partition(";")[0])
+    assert words.endswith(f"as the paper counts the same noise, {epsilon:g} for the run.")
+    paper = float(words.partition(f"ε = {epsilon:g}, ")[2].partition(" as the paper")[0])
     noise = one["noise"] / 2
     assert paper == pytest.approx(overcounted(48, 30, 1e-5, noise, 100), rel=0.01)
-    assert "∞" in beside("DP-PrivRec, as printed", {epsilon: plans["DP-PrivRec, as printed"]}, 48)
+    assert "∞ for the run" in beside("DP-PrivRec, as printed", {epsilon: plans["DP-PrivRec, as printed"]}, 48)
 
 
 def test_orders_of_stages_can_fail():
@@ -252,6 +252,8 @@ def test_orders_are_checked_and_not_taken_for_granted():
     assert plateau("R2", "rounds", {1: 0.1, 2: 0.3, 3: 0.35}).startswith("R2 in rounds holds")
     assert plateau("R2", "rounds", {1: 0.1, 2: 0.15, 3: 0.35}).startswith("R2 in rounds does not hold")
     assert rises("R3", "x", [(1, 0.2), (8, 0.1)]).startswith("R3, rising with ε does not hold")
+    assert rises("R3", "x", [(1, 0.0064), (8, 0.0069)]).startswith("R3, rising with ε does not hold")
+    assert rises("R3", "x", [(1, 0.1), (8, 0.2)]).startswith("R3, rising with ε holds")
     assert reached("R3", "x", [(1, 0.1), (8, 0.3)], 0.2).startswith("R3, PrivRec as the bound does not hold")
     assert faster("R6", [(1, 9.0)], [(1, 10.0)]).startswith("R6, by 10 % or more holds")
     assert faster("R6", [(1, 9.5)], [(1, 10.0)]).startswith("R6, by 10 % or more does not hold")

@@ -45,7 +45,8 @@ class PrivRec(Method):
       a weight given by its own name goes before it. An earlier stage of that method starts the item vectors and the
       reader.
     - `output = "rating"` predicts ratings: the last layer is linear, the loss is the mean of (ŷ − rating)² over the
-      events, and no items are drawn, because what was never met has no rating. Scores are predicted ratings.
+      events, and no items are drawn, because what was never met has no rating. The offset of the output starts at
+      `above`, amid the ratings. Scores are predicted ratings.
 
     Only the rows of items that occur are held and trained; in the message the table is dense.
 
@@ -145,6 +146,8 @@ class PrivRec(Method):
         """θ₀: small random embeddings, random layers."""
         last = 0.0 if self.popular else 1.0  # at first, counts alone decide
         params, n = self.net.new(key, self.item_spread, self.spread, last), self.catalog.n_items
+        if self.needs_ratings:  # from 0, the first errors are as large as ratings, and steps of this rate diverge
+            params["head"] = params["head"].at[-1].set(self.above)
         if self.bias:
             params["bias"] = jnp.zeros(n)
         if self.popular:

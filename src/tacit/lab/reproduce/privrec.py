@@ -128,7 +128,7 @@ class Paper:
         table.notes.append(order("R1", {row: found.mean(row, "Hits@10") for row in ORDER}, "Hits@10"))
         if "FedGNN" in found.values:
             table.notes.append(helped())
-        table.notes.append("R7, membership, is in Table 6, which trains seventy models: ask for it by name.")
+        table.notes.append("R7, membership, is in Table 6, which trains many models: ask for it by name.")
         table.notes += [_sizes(log), *_stands_in(log)]
         return table
 

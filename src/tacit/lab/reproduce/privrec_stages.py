@@ -74,9 +74,10 @@ def beside(row: str, plans: Mapping[float, Plan], people: int) -> str:
     """What the points of a line are worth: its ε, the ε that the paper's way of counting gives, and the run's own."""
     costs = {epsilon: price(plan, people) for epsilon, plan in plans.items()}
     words = [
-        f"{epsilon:g} ({_as_the_paper_counts(cost)}; the run's: {_epsilon(cost)})" for epsilon, cost in costs.items()
+        f"drawn at ε = {epsilon:g}, {_as_the_paper_counts(cost)}, {_epsilon(cost)} for the run"
+        for epsilon, cost in costs.items()
     ]
-    return f"{row}, ε drawn at (as the paper counts the same noise; the run's own): {', '.join(words)}."
+    return f"{row}: {'; '.join(words)}."
 
 
 def _as_the_paper_counts(cost: Price) -> str:
@@ -84,9 +85,9 @@ def _as_the_paper_counts(cost: Price) -> str:
     noisy = [(stage.event, stage.covers, stage.claims[-1].delta) for stage in cost.stages]
     drawn = [(event, rounds, delta) for event, rounds, delta in noisy if isinstance(event, FixedGaussian)]
     if not drawn or len({event for event, _, _ in drawn}) > 1:
-        return "not counted there"
+        return "not in the paper"
     (event, _, delta), rounds = drawn[0], sum(rounds for _, rounds, _ in drawn)
-    return f"{overcounted(event.devices, event.cohort, delta, event.noise / 2, rounds):.3g}"
+    return f"{overcounted(event.devices, event.cohort, delta, event.noise / 2, rounds):.3g} as the paper counts the same noise"
 
 
 def _epsilon(cost: Price) -> str:
