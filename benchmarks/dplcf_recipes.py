@@ -26,7 +26,7 @@ from tacit.lab.readings import noise_floor, read, say
 from tacit.lab.run import Run
 from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate
-from tacit.lab.split import Cases, Split, leave_last_out
+from tacit.lab.split import Split, leave_last_out
 from tacit.lab.statistics import compare, interval
 from tacit.lab.worlds import movies
 from tacit.metrics import per_case
@@ -65,7 +65,7 @@ class Questions(NamedTuple):
 def questions(people: int, seed: int) -> Questions:
     split = leave_last_out(movies(users=people, items=ITEMS, seed=seed))
     some = np.sort(np.random.default_rng(seed).permutation(len(split.test))[:ASKED])
-    split = replace(split, test=Cases(**{name: part[some] for name, part in vars(split.test).items()}))
+    split = replace(split, test=split.test.at(some))
     return Questions(split, Sampled(split, 99, seed), seed)
 
 

@@ -112,7 +112,7 @@ class People:
         if "rounds" in kept:
             curve = {int(at): float(value) for at, value in kept["rounds"].items()}
             known[self.longest.digest, SEED, self.wanted] = curve
-            yield self.paper.rounds()
+            yield self.paper.rounds("Figure 3", self.paper.movies)
         if set(NOISY) <= set(kept):
             known.update({(self._plan(row).digest, SEED): kept[row] for row in NOISY})
             yield self.paper.with_noise(4, self.paper.movies, TABLE2)

@@ -33,7 +33,7 @@ from tacit.lab.outlook import HopelessWarning
 from tacit.lab.protocol import load_protocol
 from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate
-from tacit.lab.split import Cases, Split
+from tacit.lab.split import Split
 from tacit.lab.statistics import compare, interval
 from tacit.plans import Plan, Stage
 from tacit.privacy.accountant import default_delta
@@ -167,9 +167,7 @@ class Log(NamedTuple):
 
     def split(self, seed: int) -> Split:
         split = WAY.split(self.people, seed)
-        some = np.unique(split.test.device)[: self.asked]
-        keep = np.isin(split.test.device, some)
-        return replace(split, test=Cases(**{name: part[keep] for name, part in vars(split.test).items()}))
+        return split.among(np.unique(split.test.device)[: self.asked])
 
 
 def one_seed(

@@ -142,8 +142,13 @@ def orders() -> str:
     for size, name in (("small", "reproduce-privrec"), ("paper", "reproduce-privrec-paper")):
         for one in (one for one in parts_of(name) if one["name"] not in ("figure4", "figure5")):
             notes = [note for note in one["notes"] if re.match(r"R\d.* (holds|hold):", note)]
-            lines += [[one["title"].partition(":")[0], size, note] for note in notes]
+            lines += [[_part(one["title"]), size, note] for note in notes]
     return table(["part", "size", "order"], sorted(lines))
+
+
+def _part(title: str) -> str:
+    """Table 3, or Figure 7; with what its log stands for, where it does."""
+    return title.partition(":")[0] + "".join(re.findall(r" \[.*\]$", title))
 
 
 RUN = "tacit reproduce privrec --out benchmarks/results/reproduce-privrec.json"
@@ -156,6 +161,8 @@ BLOCKS = kept(
         "recipes": ("python benchmarks/privrec_dp.py --jobs 3", recipes),
         "people": ("python benchmarks/privrec_dp.py --jobs 3", people),
         "noise": (RUN, partial(reproduced, "reproduce-privrec", 4, ("figure4", "figure5"))),
+        "budgets": (RUN, partial(reproduced, "reproduce-privrec", 4, ("figure6", "figure7"))),
+        "frappe": (RUN, partial(reproduced, "reproduce-privrec", 3, ("table3",))),
         "orders": (RUN, orders),
         "paper": (PAPER, partial(reproduced, "reproduce-privrec-paper")),
     },

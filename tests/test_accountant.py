@@ -1,5 +1,6 @@
 """The accountant: golden values, the traps of the library underneath, and what must hold for any events."""
 
+import itertools
 import math
 import subprocess
 import sys
@@ -38,7 +39,7 @@ from tacit.privacy.accountant import (
     rdp_fixed,
     rdp_poisson,
 )
-from tacit.privacy.events import FixedGaussian, Gaussian, PoissonGaussian, Pure, Unbounded
+from tacit.privacy.events import FixedGaussian, FixedPure, Gaussian, PoissonGaussian, Pure, Unbounded
 
 REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE
 MOVIELENS = (4800, 30)
@@ -152,7 +153,15 @@ def test_nothing_costs_nothing():
 
 
 @pytest.mark.parametrize(
-    "event", [Unbounded("weights"), Gaussian(0.0), FixedGaussian(0.0, 3, 9), PoissonGaussian(0.0, 0.1), Pure(math.inf)]
+    "event",
+    [
+        Unbounded("weights"),
+        Gaussian(0.0),
+        FixedGaussian(0.0, 3, 9),
+        PoissonGaussian(0.0, 0.1),
+        Pure(math.inf),
+        FixedPure(math.inf, 3, 9),
+    ],
 )
 def test_what_has_no_bound_has_no_bound(event):
     bound = compose([(Pure(0.1), 3), (event, 1)], 1e-6)
@@ -173,6 +182,25 @@ def test_equal_pure_events_take_the_tight_formula():
 def test_parts_of_a_message_are_counted_one_by_one():
     assert compose([(Pure(1.1, parts=5), 100)], 1e-6).epsilon == pytest.approx(34.31984527, abs=1e-6)
     assert compose([(Pure(1.1, parts=5), 100)], 0.0).epsilon == pytest.approx(110)
+
+
+@pytest.mark.parametrize(("cohort", "devices"), [(1, 3), (2, 5), (4, 4)])
+def test_a_cohort_drawn_in_secret_hides_its_members_exactly_so_much(cohort, devices):
+    """All cohorts counted: whether a member has something passes randomised response, and all but one have nothing."""
+    epsilon = 1.3
+    yes = {1: math.exp(epsilon) / (1 + math.exp(epsilon)), 0: 1 / (1 + math.exp(epsilon))}
+
+    drawn = list(itertools.combinations(range(devices), cohort))
+
+    def says_yes(bits):
+        """Of the cohort's answer to "has any of you?", over all cohorts."""
+        return np.mean([yes[max(bits[device] for device in one)] for one in drawn])
+
+    told, silent = (says_yes([bit] + [0] * (devices - 1)) for bit in (1, 0))
+    worst = max(abs(math.log(told / silent)), abs(math.log((1 - told) / (1 - silent))))
+    assert compose([(FixedPure(epsilon, cohort, devices), 1)], 0.0).epsilon == pytest.approx(worst)
+    several = compose([(FixedPure(epsilon, cohort, devices), 7)], 1e-6).epsilon
+    assert several == pytest.approx(compose([(Pure(worst), 7)], 1e-6).epsilon)
 
 
 def two_kinds(one, times, other, more, delta):
@@ -459,6 +487,8 @@ def test_shares_add_up_to_the_budget(messages, parts, delta):
         ([(Pure(1.0), 1)], 0.0, "add_remove", "a message shows that its sender took part; ask for zero_out or"),
         ([(Pure(1.0), 1)], 0.0, "one_sided_1_to_0", "relation must be one of replace_one, add_remove, zero_out to be"),
         ([(FixedGaussian(1.0, 3, 9), 1)], 1e-6, "add_remove", "analysed under replace_one; ask for that, or draw"),
+        ([(FixedPure(1.0, 3, 9), 1)], 1e-6, "add_remove", "analysed under replace_one; ask for that, or draw"),
+        ([(FixedPure(1.0, 10, 9), 1)], 1e-6, "replace_one", "a cohort of at least 1 and at most its devices, got"),
         ([(FixedGaussian(1.0, 3, 9), 1)], 1e-6, "zero_out", "cannot be accounted for under zero_out"),
         ([(FixedGaussian(1.0, 10, 9), 1)], 1e-6, "replace_one", "a cohort of at least 1 and at most its devices, got"),
         ([(PoissonGaussian(1.0, 1.1), 1)], 1e-6, "add_remove", "a rate between 0 and 1, got PoissonGaussian"),

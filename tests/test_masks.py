@@ -127,14 +127,15 @@ def made(**hyper):
 
 
 @pytest.mark.slow
-def test_one_step_is_the_gradient_on_the_whole_table():
-    method = made(rate=0.1, item_rate=0.3, of_items=0.7, of_segments=0.2)
+@pytest.mark.parametrize(("of_items", "of_segments"), [(0.7, 0.2), (0.7, 0.0), (0.0, 0.2)])
+def test_one_step_is_the_gradient_on_the_whole_table(of_items, of_segments):
+    method = made(rate=0.1, item_rate=0.3, of_items=of_items, of_segments=of_segments)
     params, own = method.init(KEY), method.prepare(plain_history(SEQUENCE))
     numbers, real = views(KEY, SEQUENCE, 3, Shape(7, 10, 5), 30)
 
     def loss(theta):
         item, segment = contrast(theta, Shape(7, 10, 5), theta["items"][numbers], real)
-        return 0.7 * item + 0.2 * segment
+        return of_items * item + of_segments * segment
 
     slope = jax.jit(jax.grad(loss))(params)
     update = dense_tree(method.local(KEY, params, {}, own)[1])

@@ -87,6 +87,54 @@ def test_laplace_at_opposite_corners_costs_exactly_epsilon():
     assert 1.9 < lower_bound(one, 100_000, other, 100_000, alpha=1e-6) < 2
 
 
+def released(mechanism, x, n=100_000, seed=0):
+    """What a server releases, n times over, of one report of these few numbers."""
+    payload = mechanism.encode(jax.random.key(0), {"x": jnp.asarray(x, jnp.float32)}, {})
+    stack = jax.tree.map(lambda leaf: leaf[None], payload)
+    total = mechanism.add(mechanism.zero(payload, 1), stack, jnp.ones((1, 1)), jnp.ones(1, bool))
+    keys = jax.random.split(jax.random.key(seed), n)
+    return np.asarray(
+        jax.jit(jax.vmap(lambda key: mechanism.estimate(key, total, jnp.asarray(1), {})[0]["x"][0]))(keys)
+    )
+
+
+def test_laplace_at_the_server_adds_the_noise_once_to_the_sum():
+    mechanism = settled(mechanism="laplace", epsilon=2.0, place="central")
+    assert mechanism.encode(jax.random.key(0), {"x": jnp.array([3.0, -1.0])}, {})["x"].tolist() == [0.75, -0.25]
+    one, other = ((released(mechanism, [x], seed=i) > 1).sum() for i, x in enumerate((1.0, -1.0)))
+    assert binomtest(int(one), 100_000, 0.5).pvalue > 1e-6
+    assert binomtest(int(other), 100_000, 0.5 * math.exp(-2)).pvalue > 1e-6
+    assert mechanism.estimate(jax.random.key(0), mechanism.zero({"x": jnp.zeros(2)}, 1), jnp.asarray(0), {})[1] == 100
+    message, _, run = mechanism.claim(ONCE)
+    assert (message.epsilon, message.trust) == (math.inf, "server")
+    assert (run.epsilon, run.model, run.trust, run.relation) == (pytest.approx(2), "central", "server", "replace_one")
+    assert mechanism.always_releases
+    assert "the server sees each clipped report" in mechanism.visible()
+    assert mechanism.spread(100, 50).noise == pytest.approx(math.sqrt(2) / 50)
+
+
+def test_laplace_at_the_server_is_drawn_by_chance_or_counted_as_if_everybody_were():
+    """80 rounds of 30 of 2520: b = 2S/ε₀ with ln(1 + q(e^ε₀ − 1)) = ε/80, and as many of everybody with ε₀ = ε/80."""
+    drawn, everybody, coins = (
+        exposure("fixed", 80, 2520, count=30),
+        exposure("all", 80, 2520),
+        exposure("poisson", 80, 2520, rate=0.01),
+    )
+    privacy = {"mechanism": "laplace", "place": "central", "bound": 3.0, "epsilon": 15.0}
+    share = math.log1p(math.expm1(15 / 80) / (30 / 2520))
+    assert settled(drawn, **privacy).noise_scale(7) == pytest.approx(6 / share)
+    assert settled(everybody, **privacy).noise_scale(7) == pytest.approx(6 * 80 / 15)
+    assert settled(coins, **privacy).noise_scale(7) == pytest.approx(6 * 80 / 15)
+    for world in (drawn, everybody, coins):
+        for delta in ({}, {"delta": 1e-5}):
+            run = settled(world, **privacy, **delta).claim(world)[-1]
+            assert 14.9 < run.epsilon <= 15 * (1 + 1e-9)
+            assert run.relation == "replace_one"
+    silent = settled(drawn, **privacy, messages=5)
+    assert silent.event(drawn)[1] == 1, "who falls silent is no longer drawn by chance alone"
+    assert silent.claim(drawn)[-1].epsilon == pytest.approx(15)
+
+
 def test_a_bound_given_by_the_whole_shrinks_and_one_by_elements_cuts():
     quiet = {"mechanism": "laplace", "epsilon": 1e6}
     whole, elements = (settled(**quiet, clip=clip) for clip in ("l1", "elements"))
@@ -308,6 +356,12 @@ REFUSED = [
     ({"mechanism": "laplace", "epsilon": 1.0, "bound": 0.0}, "privacy.bound must be above 0, got 0.0"),
     ({"mechanism": "laplace", "scale": 0.0}, "privacy.scale must be above 0, got 0.0"),
     ({"mechanism": "laplace", "epsilon": 1.0, "clip": "none"}, "a promise that clip = 'none' cannot keep"),
+    (
+        {"mechanism": "laplace", "scale": 1.0, "clip": "none", "place": "central"},
+        "needs updates with a bound, got clip",
+    ),
+    ({"mechanism": "laplace", "epsilon": 1.0, "place": "here"}, "privacy.place must be one of 'local', 'central', got"),
+    ({"mechanism": "laplace_open", "scale": 1.0, "place": "central"}, "privacy.place must be one of 'local', got"),
     ({"mechanism": "laplace", "scale": 1.0, "clip": "elements"}, "does not say an ε under clip = 'elements'"),
     ({"mechanism": "laplace", "scale": 1.0, "epsilon_per_message": 2.0}, "scale or epsilon_per_message, not both"),
     (

@@ -1,6 +1,9 @@
 """Membership: attacks find what was planted for them to find, and nothing where there is nothing."""
 
+import math
+import re
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,11 +12,14 @@ from tacit.audit.membership import ENCODINGS, Said, Shadow, encoded, forest_scor
 from tacit.errors import DataError, PlanError
 from tacit.lab.membership import ask, infer, shadow_models, sides
 from tacit.lab.reproduce import Options, paper, privrec_membership, privrec_study
+from tacit.lab.reproduce.privrec_membership import target_plan
+from tacit.lab.reproduce.privrec_study import STAND_IN
 from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate
 from tacit.lab.synthetic import checkerboard
 from tacit.lab.together import Models
 from tacit.lab.worlds import movies
+from tacit.privacy.price import price
 
 ITEMS = 20
 TINY = {"hyper.dim": 4, "hyper.hidden": (4,), "hyper.epochs": 1, "hyper.most": 8, "rounds": 0}
@@ -115,23 +121,48 @@ def test_the_attacker_is_told_what_the_released_model_answers():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")
 def test_table_6_stands_beside_the_paper(monkeypatch):
-    size = privrec_study.Size({"dim": 4, "hidden": (4,), "epochs": 1, "most": 8}, 20, (2,), (1,), (2,), (1.0,))
+    size = privrec_study.Size(
+        {"dim": 4, "hidden": (4,), "epochs": 1, "most": 8}, 20, (2,), (1,), (2,), (1.0,), targets=2
+    )
     log = privrec_study.Log("movies, tiny", movies(120, 60), size)
     module = paper("privrec")
     monkeypatch.setattr(module, "movie_log", lambda *_: log)
-    monkeypatch.setattr(module, "app_log", lambda *_: None)
-    monkeypatch.setattr(privrec_membership, "TARGETS", 2)
+    monkeypatch.setattr(module, "app_log", lambda *_: replace(log, label=STAND_IN, stand_in=STAND_IN, known={}))
+    monkeypatch.setattr(privrec_membership, "APPS", privrec_membership.MOVIES)
     monkeypatch.setattr(privrec_membership, "SHADOWS", 2)
-    (table,) = module.reproduce(Options(parts=("table6",), seeds=(0,)))
-    assert [row for row in table.rows if row in privrec_membership.MOVIES] == list(privrec_membership.MOVIES)
-    assert table.rows["DP ε = 2"]["at most"].ours == pytest.approx(0.881, abs=1e-3)
+    table, other = module.reproduce(Options(parts=("table6",), seeds=(0,)))
+    assert list(table.rows) == [target.name for target in privrec_membership.targets(privrec_membership.MOVIES)]
+    printed, private = (table.rows[f"DP-PrivRec ε = 2, {form}"] for form in ("as printed", "stage 1 private"))
+    assert (printed["ε printed"].ours, printed["ε of the run"].ours, printed["at most"].ours) == (2.0, math.inf, 1.0)
+    assert private["ε of the run"].ours == pytest.approx(2.0, rel=1e-3)
+    assert private["at most"].ours == pytest.approx(0.881, abs=1e-3)
+    assert (printed["accuracy"].paper, private["accuracy"].paper) == (0.51, None)
     assert table.rows["PrivRec"]["at most"].ours == 1.0
     assert table.rows["PrivRec"]["accuracy"].paper == 0.65
-    assert all(0 <= cell.ours <= 1 for cells in table.rows.values() for cell in cells.values())
-    assert [
-        note.split(":")[0].rpartition(" does not hold")[0] or note.split(" holds")[0] for note in table.notes[:3]
-    ] == [
-        "R7, noise hides",
-        "R7, a larger ε shows more",
+    rates = [cells[name].ours for cells in table.rows.values() for name in privrec_membership.COLUMNS[:7]]
+    assert all(0 <= rate <= 1 for rate in rates)
+    assert [re.split(" holds| does not hold", note)[0] for note in table.notes[:5]] == [
+        "R7, noise hides, as printed",
+        "R7, a larger ε shows more, as printed",
         "R7, Laplace shows more",
+        "R7, noise hides, stage 1 private",
+        "R7, a larger ε shows more, stage 1 private",
     ]
+    assert STAND_IN in other.title
+    assert all(row.endswith(f"[{STAND_IN}]") for row in other.rows)
+
+
+def test_targets_of_table_6_are_two_stages_with_noise_at_the_server():
+    """LM-PrivRec too: Laplace's noise on the sum, at the ε and δ of the row."""
+    log = privrec_study.Log("movies, tiny", movies(20, 60), privrec_study.SIZES["small"])
+    plans = {one.name: target_plan(one, log, 2520) for one in privrec_membership.targets(privrec_membership.MOVIES)}
+    for row in ("DP-PrivRec ε = 15, as printed", "LM-PrivRec ε = 15, as printed"):
+        assert [stage.method for stage in plans[row].stages] == ["masks", "privrec"]
+        cost = price(plans[row], 2520)
+        assert cost.whole.epsilon == math.inf
+        assert cost.stages[1].mechanism.always_releases
+        run = next(claim for claim in cost.stages[1].claims if claim.per == "run")
+        assert (run.epsilon, run.delta, run.trust) == (pytest.approx(15, rel=1e-3), 1e-5, "server")
+    assert plans["LM-PrivRec ε = 15, as printed"].stages[1].privacy["place"] == "central"
+    private = price(plans["DP-PrivRec ε = 15, stage 1 private"], 2520).whole
+    assert (private.epsilon, private.trust) == (pytest.approx(15, rel=1e-3), "server")

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from tacit.catalog import Catalog, Field
+from tacit.device.history import plain_history
 from tacit.device.method import build
 from tacit.device.round import KEYS
-from tacit.errors import PlanError
+from tacit.errors import DataError, PlanError
 from tacit.lab.shelf import choose
+from tacit.lab.simulate import simulate
+from tacit.lab.synthetic import checkerboard
 from tacit.lab.worlds import movies
 from tacit.privacy import noise
 from tacit.privacy.mechanism import build_mechanism
@@ -264,6 +267,95 @@ def test_dislikes_may_be_left_out():
     with_them, without = (made(dislikes=flag)[0]._samples(KEY, own).real.reshape(32, 5)[:, 0] for flag in (True, False))
     assert np.asarray(with_them).tolist() == np.asarray(met).tolist()
     assert np.asarray(without).tolist() == np.asarray(own["liked"]).tolist()
+
+
+# ---- ratings ----
+
+
+@pytest.mark.slow
+def test_one_step_of_the_rating_head_is_the_gradient_of_the_squared_error():
+    """Eq. 1 with a linear output: every event has its rating, and nothing is drawn."""
+    method, params, history = made(output="rating", epochs=1, batch=0, rate=0.1)
+    items = np.asarray(history.items)[np.asarray(history.items) >= 0]
+    ratings = np.asarray(history.labels)[: items.size]
+    own = method.prepare(history)
+
+    def loss(theta):
+        return jnp.square(forward(theta, method, history, items) - ratings).mean()
+
+    slope = jax.grad(loss)(params)
+    for name, moved in dense_tree(method.local(KEY, params, {}, own)[1]).items():
+        np.testing.assert_allclose(moved, -0.1 * slope[name], atol=2e-6, err_msg=name)
+    rows = method.local(KEY, params, {}, own)[1]["items"]
+    assert set(np.asarray(rows.index)[np.asarray(rows.index) < 60].tolist()) == set(items.tolist())
+
+
+@pytest.mark.slow
+def test_ratings_that_fields_explain_are_predicted_exactly():
+    """A toy without noise: 2 stars, and 2 more for items of the first kind. Held-out items get their very ratings."""
+    kind = np.arange(40) % 2
+    fields = (Field("kind", "categorical", 2),)
+    catalog = Catalog(40, {"kind": jnp.asarray(kind, jnp.float32)[:, None]}, fields)
+    settings = {"output": "rating", "dim": 4, "hidden": (4,), "item_spread": 0.0, "epochs": 1500, "batch": 0}
+    settings |= {"rate": 0.05, "item_rate": 1e-6, "adapts": (), "most": 0}
+    method = build(choose("privrec", {f"hyper.{name}": value for name, value in settings.items()}).stages[0], catalog)
+    known = plain_history(jnp.arange(20))._replace(labels=jnp.asarray(4.0 - 2.0 * kind[:20]), person=jnp.zeros(0))
+    own, params = method.prepare(known), method.init(KEY)
+    mine = method.adapt(KEY, params, {}, own)
+    asked = jnp.arange(20, 40)
+    before, after = (method.score(params, local, own, jnp.full(3, -1), asked) for local in ({}, mine))
+    error = [
+        float(jnp.sqrt(jnp.mean(jnp.square(predicted - (4.0 - 2.0 * kind[20:]))))) for predicted in (before, after)
+    ]
+    assert error[0] > 1
+    assert error[1] < 1e-3
+
+
+@pytest.mark.slow
+def test_steps_of_the_suggested_rates_learn_ratings_and_stay_finite():
+    world = movies(60, 300, seed=1)
+    method = build(choose("privrec", {"hyper.output": "rating"}).stages[0], world.catalog)
+    params, histories = method.init(KEY), world.histories(np.arange(12), 128)
+
+    def error(key, history):
+        own = method.prepare(history)
+        mine = method.adapt(key, params, {}, own)
+        predicted = method.score(params, mine, own, jnp.full(3, -1), jnp.maximum(history.items, 0))
+        return jnp.where(history.items >= 0, predicted - history.labels, 0.0)
+
+    errors = np.asarray(jax.jit(jax.vmap(error))(jax.random.split(KEY, 12), histories))
+    real = np.asarray(histories.items) >= 0
+    assert np.sqrt((errors[real] ** 2).mean()) < 0.97 * np.asarray(histories.labels)[real].std()
+
+
+def test_ratings_are_not_likings():
+    method, _, history = made(output="rating", negatives=7, dislikes=False)
+    mine = method._samples(KEY, method.prepare(history))
+    met = np.asarray(history.items) >= 0
+    assert np.asarray(mine.real).tolist() == met.tolist()
+    assert np.asarray(mine.liked)[met].tolist() == np.asarray(history.labels)[met].tolist()
+    with pytest.raises(PlanError, match=r"output must be one of 'liking', 'rating', got 'stars'"):
+        choose("privrec", {"hyper.output": "stars"})
+    with pytest.raises(PlanError, match=r"hyper.popular = 1 of privrec adds to log-odds, got output = 'rating'"):
+        made(output="rating", popular=1.0)
+
+
+@pytest.mark.parametrize("name", ["privrec", "privrec-cen"])
+def test_ratings_need_a_log_that_has_some(name):
+    with pytest.raises(DataError, match=r"privrec predicts ratings, and this log has none; name their column"):
+        simulate(choose(name, {"hyper.output": "rating"}), checkerboard(20)[0], quiet=True)
+
+
+@pytest.mark.slow
+def test_pooled_ratings_are_predicted_too():
+    world = movies(200, 60, seed=1)
+    settings = {"dim": 4, "hidden": (5,), "output": "rating", "passes": 20, "pace": 0.01}
+    plan = choose("privrec-cen", {f"hyper.{name}": value for name, value in settings.items()})
+    run = simulate(plan, world, quiet=True)
+    who = np.repeat(np.arange(200), world.lengths)
+    predicted = jax.vmap(run.method.odds, (None, 0, 0))(run.params, world.person[who], world.items[:, None])[:, 0]
+    error = float(np.sqrt(np.mean((np.asarray(predicted) - world.labels) ** 2)))
+    assert error < 0.97 * world.labels.std()
 
 
 # ---- plans ----

@@ -1,5 +1,6 @@
 """The paper's tables on a log that is made in a second: every part comes, says what it was measured on, and can fail."""
 
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -7,12 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tacit.lab.data.readers.apps import SURROUNDINGS
 from tacit.lab.reproduce import Options, paper, privrec_stages, privrec_study
 from tacit.lab.reproduce.privrec_orders import falls, faster, order, plateau, reached, rises
 from tacit.lab.reproduce.privrec_printed import COLUMNS, ORDER, TABLE2, TABLE3
 from tacit.lab.reproduce.privrec_stages import (
+    BUDGETS,
     NOISY,
     PRIVATE,
+    beside,
+    budget_plan,
     by_chance,
     cost_of,
     helped,
@@ -20,8 +25,9 @@ from tacit.lab.reproduce.privrec_stages import (
     noisy_plan,
     two_against_one,
 )
-from tacit.lab.reproduce.privrec_study import CHANCE, SIZES, Log, Study, app_log, movie_log, plan_of
+from tacit.lab.reproduce.privrec_study import CHANCE, SIZES, STAND_IN, Log, Study, app_log, movie_log, plan_of
 from tacit.lab.worlds import movies
+from tacit.privacy.accountant import overcounted
 from tacit.privacy.price import price
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")
@@ -41,7 +47,7 @@ def module(tiny, monkeypatch):
     """The paper's file on a tiny log."""
     found = paper("privrec")
     monkeypatch.setattr(found, "movie_log", lambda *_: tiny)
-    monkeypatch.setattr(found, "app_log", lambda *_: None)
+    monkeypatch.setattr(found, "app_log", lambda *_: replace(tiny, label=STAND_IN, stand_in=STAND_IN))
     return found
 
 
@@ -91,13 +97,17 @@ def test_ranking_stands_beside_the_paper(module):
 @pytest.mark.slow
 def test_figures_come(module):
     made_by = {one.title: one for one in made(module, "figure3", "figure6", "figure8", "figure9")}
-    assert len(made_by) == 6
+    assert len(made_by) == 9
+    assert sum(title.endswith(f"[{STAND_IN}]") for title in made_by) == 3
     rounds = next(one for title, one in made_by.items() if "by rounds" in title)
     assert [x for x, _ in rounds.series["PrivRec"]] == [2.0, 4.0]
     budgets = next(one for title, one in made_by.items() if "against ε" in title)
     assert [x for x, _ in budgets.series["counts and tastes, ours"]] == [1.0, 8.0]
-    for curve in module.DP:  # each point by a plan of its own
+    for curve in BUDGETS:  # each point by a plan of its own
         assert len(budgets.digests[curve]) == len(budgets.series[curve])
+    assert budgets.series["PrivRec in the paper"] == [(1.0, 0.217), (8.0, 0.217)]
+    printed = next(note for note in budgets.notes if note.startswith("DP-PrivRec, as printed: drawn at"))
+    assert printed.count("∞ for the run") == 2
     assert len(budgets.digests["PrivRec, no noise"]) == len(rounds.digests["PrivRec"]) == 1
     assert all(one.notes[0].startswith("R") for one in made_by.values())
 
@@ -124,6 +134,28 @@ def test_lines_with_noise_are_what_they_say(tiny):
     assert plans["DP-PrivRec-One, as printed"].stages[0].privacy["clip"] == 40.0
     assert cost_of(price(plans["DP-PrivRec, as printed"], 48)).startswith("ε = ∞ for the run, unit user, replace-one")
     assert "only if what stage 1 learned were public" in cost_of(price(plans["DP-PrivRec, as printed"], 48))
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 8.0])
+def test_points_of_figure_6_are_two_stages_priced_as_they_are(tiny, epsilon):
+    """As printed ε is of stage 2 alone and the run's is ∞; with a private stage 1 it is of both together."""
+    plans = {row: budget_plan(row, tiny, 48, epsilon) for row in BUDGETS}
+    cost = {row: price(plan, 48) for row, plan in plans.items()}
+    printed = cost["DP-PrivRec, as printed"]
+    assert [stage.method for stage in plans["DP-PrivRec, as printed"].stages] == ["masks", "privrec"]
+    assert (printed.whole.epsilon, printed.beside[0].epsilon) == (math.inf, pytest.approx(epsilon, rel=1e-3))
+    for row in (PRIVATE, "DP-PrivRec-One, as printed", "counts and tastes, ours"):
+        assert 0.999 * epsilon < cost[row].whole.epsilon <= epsilon * (1 + 1e-6)
+        assert cost[row].whole.trust == "server"
+    one, other = (stage.privacy for stage in plans[PRIVATE].stages)
+    assert one == other
+    assert one["noise"] > printed.stages[1].mechanism.noise, "two stages share what one had"
+    words = beside(PRIVATE, {epsilon: plans[PRIVATE]}, 48)
+    assert words.endswith(f"as the paper counts the same noise, {epsilon:g} for the run.")
+    paper = float(words.partition(f"ε = {epsilon:g}, ")[2].partition(" as the paper")[0])
+    noise = one["noise"] / 2
+    assert paper == pytest.approx(overcounted(48, 30, 1e-5, noise, 100), rel=0.01)
+    assert "∞ for the run" in beside("DP-PrivRec, as printed", {epsilon: plans["DP-PrivRec, as printed"]}, 48)
 
 
 def test_orders_of_stages_can_fail():
@@ -158,7 +190,7 @@ def test_two_stages_against_one_is_said_only_where_it_is_shown():
 
 
 def test_figures_4_and_5_have_the_paper_s_line_and_say_which_order_holds(module, tiny, monkeypatch):
-    """Without Frappe, launches are synthetic, and said to be."""
+    """Without Frappe, the log is a stand-in, and every title and note says so."""
     hits = {f"Hits@{cut}": np.full(3, cut / 100) for cut in (5, 10, 20, 30)}
     values = {row: {**hits, CHANCE: np.zeros(3, bool)} for row in NOISY}
     monkeypatch.setattr(
@@ -167,7 +199,10 @@ def test_figures_4_and_5_have_the_paper_s_line_and_say_which_order_holds(module,
     four, five = made(module, "figure4", "figure5")
     assert four.series["PrivRec in the paper"] == [(5.0, 0.131), (10.0, 0.168), (20.0, 0.217), (30.0, 0.269)]
     assert five.series["PrivRec in the paper"][0] == (5.0, 0.549)
-    assert (four.data, five.data) == ("movies, tiny", "apps, synthetic, 900 people")
+    assert (four.data, five.data) == ("movies, tiny", STAND_IN)
+    assert (STAND_IN in five.title, STAND_IN in four.title) == (True, False)
+    assert five.notes[-1].startswith(f"The log is a {STAND_IN}, and the paper's numbers are of Frappe itself")
+    assert not any(STAND_IN in note for note in four.notes)
     assert [note.partition(":")[0] for note in four.notes[:2]] == [
         "with stage 1 open (ε = ∞), printed noise in stage 2",
         "with stage 1 private too, printed noise in both",
@@ -197,6 +232,15 @@ def test_nobody_asked_took_part_and_no_more_than_the_size_says(tiny):
     assert len(split.train) == 48
 
 
+def test_rows_on_a_stand_in_say_so(tiny):
+    log = replace(tiny, label=STAND_IN, stand_in=STAND_IN)
+    values = {row: {name: np.full(3, 0.1) for name in COLUMNS} for row in privrec_study.ROWS}
+    table = paper("privrec").Paper(Options(seeds=(0,))).ranking("table3", "Table 3: Frappe", log, Study(values), TABLE3)
+    assert table.title == f"Table 3: Frappe, 1 seed [{STAND_IN}]"
+    assert all(row.endswith(f" [{STAND_IN}]") for row in table.rows)
+    assert table.rows[f"PrivRec [{STAND_IN}]"]["Hits@5"].paper == 0.549
+
+
 # ---- orders ----
 
 
@@ -208,6 +252,8 @@ def test_orders_are_checked_and_not_taken_for_granted():
     assert plateau("R2", "rounds", {1: 0.1, 2: 0.3, 3: 0.35}).startswith("R2 in rounds holds")
     assert plateau("R2", "rounds", {1: 0.1, 2: 0.15, 3: 0.35}).startswith("R2 in rounds does not hold")
     assert rises("R3", "x", [(1, 0.2), (8, 0.1)]).startswith("R3, rising with ε does not hold")
+    assert rises("R3", "x", [(1, 0.0064), (8, 0.0069)]).startswith("R3, rising with ε does not hold")
+    assert rises("R3", "x", [(1, 0.1), (8, 0.2)]).startswith("R3, rising with ε holds")
     assert reached("R3", "x", [(1, 0.1), (8, 0.3)], 0.2).startswith("R3, PrivRec as the bound does not hold")
     assert faster("R6", [(1, 9.0)], [(1, 10.0)]).startswith("R6, by 10 % or more holds")
     assert faster("R6", [(1, 9.5)], [(1, 10.0)]).startswith("R6, by 10 % or more does not hold")
@@ -245,7 +291,38 @@ def test_without_data_the_log_is_synthetic_and_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("TACIT_DATA", str(tmp_path))
     log = movie_log(None, "small")
     assert log.label == "movies, synthetic, 1,500 people"
-    assert app_log("small") is None
+    apps = app_log("small")
+    assert apps.label.startswith("synthetic stand-in for Frappe: 957 people, 4,082 apps, ")
+    assert apps.stand_in == STAND_IN
+    assert (len(apps.people), apps.people.catalog.n_items) == (957, 4082)
+    assert [field.name for field in apps.people.catalog.person_fields] == list(SURROUNDINGS)
+    assert [field.name for field in apps.people.catalog.item_fields] == ["cost"]
+    assert 90_000 < apps.people.items.size < 110_000
+    assert all(
+        (column >= 0).all() and (column < field.size).all()
+        for column, field in zip(apps.people.person.T, apps.people.catalog.person_fields)
+    )
+    privrec = plan_of("PrivRec", apps.size).stages[0]
+    assert (privrec.rounds, privrec.cohort["count"]) == (40, 30)
+    assert noisy_plan("DP-PrivRec, as printed", apps, 765).stages[1].privacy["clip"] == 35.0
+
+
+def test_frappe_itself_is_used_where_it_is_and_surroundings_become_a_person_s_own(monkeypatch, tmp_path):
+    columns = ("user", "item", "cnt", *SURROUNDINGS, "cost")
+    events = [  # user, app, count, part of the day
+        *((7, app, 1, day) for app, day in ((1, "evening"), (2, "morning"), (3, "evening"))),
+        *((8, app, 2, day) for app, day in ((1, "morning"), (2, "morning"))),
+    ]
+    rest = ("sunday", "weekend", "home", "sunny", "Spain", "0", "free")
+    lines = ["\t".join(map(str, (*event, *rest))) for event in events]
+    (tmp_path / "frappe").mkdir()
+    (tmp_path / "frappe" / "frappe.csv").write_text("\n".join(["\t".join(columns), *lines]) + "\n")
+    monkeypatch.setenv("TACIT_DATA", str(tmp_path))
+    log = app_log("small")
+    assert (log.label, log.stand_in, log.told("a row")) == ("frappe", "", "a row")
+    assert [field.name for field in log.people.catalog.person_fields] == list(SURROUNDINGS)
+    daytime = log.people.catalog.person_fields[0].values
+    assert [daytime[int(own)] for own in log.people.person[:, 0]] == ["evening", "morning"]
 
 
 @pytest.mark.skipif(not Path(os.environ.get("TACIT_DATA", "data"), "ml-1m").is_dir(), reason="needs MovieLens-1M")

@@ -163,9 +163,27 @@ def sent(method, key, params, own):
     return dense_tree(method.local(key, params, {}, own)[1])
 
 
+def weights(liking, items, segments):
+    return {"of_liking": liking, "of_items": items, "of_segments": segments, "masks": 0.0}
+
+
 @pytest.mark.slow
-def test_a_joint_step_adds_the_gradient_of_the_masks():
-    method, params, (history, _) = made(rate=0.1, item_rate=0.1)
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"masks": 0.5}, (1.0, 0.5, 0.5)),
+        ({"masks": 0.5, "of_segments": 0.2}, (1.0, 0.5, 0.2)),
+        (weights(0.25, 0.7, 0.2), (0.25, 0.7, 0.2)),
+        (weights(1.0, 0.7, 0.0), (1.0, 0.7, 0.0)),
+        (weights(1.0, 0.0, 0.3), (1.0, 0.0, 0.3)),
+        (weights(0.0, 0.7, 0.3), (0.0, 0.7, 0.3)),
+    ],
+    ids=str,
+)
+def test_a_joint_step_is_the_gradient_of_three_weighted_losses(given, expected):
+    """λ_DSSM L_DSSM + λ_IM L_IM + λ_SM L_SM: each weight scales its own term, and 0 removes exactly that."""
+    method, params, (history, _) = made(rate=0.1, item_rate=0.1, **given)
+    assert method.weights == expected
     alone = made(rate=0.1, item_rate=0.1, masks=0.0)[0]
     own = method.prepare(history)
     mine = eqx.filter_jit(method._samples)(jax.random.split(KEY)[0], own)
@@ -173,14 +191,39 @@ def test_a_joint_step_adds_the_gradient_of_the_masks():
 
     def masked(theta):
         x = theta["items"].at[jnp.asarray(numbers)].get(mode="clip")
-        return 0.5 * sum(contrast(theta, mine.shape, x[None], mine.shown[:1]))
+        item, segment = contrast(theta, mine.shape, x[None], mine.shown[:1])
+        return expected[1] * item + expected[2] * segment
 
     slope = jax.jit(jax.grad(masked))(params)
     joint, plain = (sent(one, KEY, params, own) for one in (method, alone))
     assert set(joint) == {*plain, "reader_input", "reader_state", "reader_item"}
+    assert any(np.abs(np.asarray(slope[name])).max() > 1e-4 for name in ("reader_input", "reader_state"))
     for name, moved in joint.items():
-        expected = plain.get(name, 0.0) - 0.1 * slope[name]
-        np.testing.assert_allclose(moved, expected, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(
+            moved, expected[0] * plain.get(name, 0.0) - 0.1 * slope[name], atol=1e-6, err_msg=name
+        )
+    if not expected[1]:  # Ψ reads items alone
+        assert not np.asarray(joint["reader_item"]).any()
+
+
+def test_two_weights_of_nothing_are_no_joint_training():
+    method, params, _ = made(of_items=0.0, of_segments=0.0)
+    assert not method.joint
+    assert set(params) == set(made(masks=0.0)[1])
+
+
+def test_the_older_name_of_the_two_weights_is_still_understood():
+    old, new = (made(**one)[0] for one in ({"masks": 0.5}, {"masks": 0.0, "of_items": 0.5, "of_segments": 0.5}))
+    assert old.weights == new.weights == (1.0, 0.5, 0.5)
+    for name in (
+        "privrec-two",
+        "dp-privrec-two",
+        "dp-privrec-two-paper",
+        "dp-privrec-two-optin",
+        "dp-privrec-two-public",
+    ):
+        stage = choose(name).stages[1]
+        assert (stage.hyper["of_items"], stage.hyper["of_segments"]) == (1.0, 1.0)
 
 
 @pytest.mark.slow
@@ -204,3 +247,5 @@ def test_joint_training_together_is_one_by_one():
 def test_masks_are_for_reptile():
     with pytest.raises(PlanError, match=r"hyper.masks = 0.5 of privrec needs meta = 'reptile', got 'maml'"):
         made(meta="maml")
+    with pytest.raises(PlanError, match=r"hyper.of_segments = 0.5 of privrec needs meta = 'reptile', got 'maml'"):
+        made(meta="maml", masks=0.0, of_segments=0.5)

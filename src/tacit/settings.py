@@ -135,10 +135,11 @@ def _check(name: str, value: Any, kind: Any, rule: Mapping[str, Any]) -> Any:
 
 
 def _typed(name: str, value: Any, kind: Any) -> Any:
-    if typing.get_origin(kind) is typing.Literal:
-        if value in typing.get_args(kind):
+    if choices := _choices(kind):
+        if value in choices:
             return value
-        raise PlanError(f"{name} must be one of {', '.join(map(repr, typing.get_args(kind)))}, got {value!r}.")
+        words = ", ".join(repr(choice) for choice in choices if choice is not None)
+        raise PlanError(f"{name} must be one of {words}, got {value!r}.")
     allowed = typing.get_args(kind) or (kind,)
     if float in allowed and type(value) is int:
         return float(value)
@@ -147,6 +148,13 @@ def _typed(name: str, value: Any, kind: Any) -> Any:
         return value
     words = " or ".join(getattr(k, "__name__", str(k)) for k in plain if k is not type(None))
     raise PlanError(f"{name} must be of type {words}, got {value!r}.")
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    """What a Literal, or an optional one, allows; nothing for other types."""
+    parts = (kind, *typing.get_args(kind))
+    found = [choice for part in parts if typing.get_origin(part) is typing.Literal for choice in typing.get_args(part)]
+    return (*found, None) if found and type(None) in parts else tuple(found)
 
 
 def _rule_text(rule: Mapping[str, Any]) -> str:

@@ -29,7 +29,7 @@ class Samples(NamedTuple):
 
     items: jax.Array  # int32[n], the items that occur, ascending, each once; padding is the number of items
     place: jax.Array  # int32[m], where each sample's item stands in `items`
-    liked: jax.Array  # float32[m], y
+    liked: jax.Array  # float32[m], y: 1 where liked, else 0; or the rating
     real: jax.Array  # bool[m]
     event: jax.Array  # int32[m], the event each sample belongs to
     copies: jax.Array  # int32[c, size], where the items of each masked copy stand in `items`; no copies: c = 0

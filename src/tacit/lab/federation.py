@@ -74,6 +74,8 @@ class Federation:
             if getattr(method, "needs_times", False):
                 population.require_times(stage.method)
             check_people(stage, population)
+            if getattr(method, "needs_ratings", False):
+                population.require_ratings(stage.method)
         self.start = start
         self.params = start_params(start_key(self.seed), self.methods)
         if start is not None:

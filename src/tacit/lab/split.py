@@ -58,6 +58,11 @@ class Split:
         """The devices that are asked, with the history they may use."""
         return self.train if self.people is None else self.people
 
+    def among(self, devices: np.ndarray) -> "Split":
+        """The same split, with the test cases of these devices alone."""
+        left = None if self.left_out is None else self.left_out.at(np.isin(self.left_out.device, devices))
+        return replace(self, test=self.test.at(np.isin(self.test.device, devices)), left_out=left)
+
     @cached_property
     def seen(self) -> np.ndarray:
         """Of each test case, whether the target is in the history that the person may use; bool[m]."""

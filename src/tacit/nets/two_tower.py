@@ -54,3 +54,12 @@ def cross_entropy(odds: jax.Array, y: jax.Array, real: jax.Array) -> jax.Array:
     """−[y ln ŷ + (1 − y) ln(1 − ŷ)], the mean over the rows that are real."""
     lost = y * jax.nn.softplus(-odds) + (1 - y) * jax.nn.softplus(odds)
     return (real * lost).sum() / jnp.maximum(real.sum(), 1.0)
+
+
+def squared_error(predicted: jax.Array, y: jax.Array, real: jax.Array) -> jax.Array:
+    """(ŷ − y)², the mean over the rows that are real: of a linear output ŷ = w · x + b.
+
+    >>> float(squared_error(jnp.array([3.5, 1.0, 9.0]), jnp.array([4.0, 2.0, 0.0]), jnp.array([1.0, 1.0, 0.0])))
+    0.625
+    """
+    return (real * jnp.square(predicted - y)).sum() / jnp.maximum(real.sum(), 1.0)

@@ -19,6 +19,7 @@ from functools import lru_cache
 from scipy.optimize import brentq
 
 from tacit.errors import PlanError
+from tacit.privacy.closed import amplified as amplified
 from tacit.privacy.closed import check_delta as check_delta
 from tacit.privacy.closed import check_delta_range, gaussian_epsilon, kov
 from tacit.privacy.closed import default_delta as default_delta
@@ -28,7 +29,18 @@ from tacit.privacy.closed import group as group
 from tacit.privacy.closed import guess_bound as guess_bound
 from tacit.privacy.closed import parallel as parallel
 from tacit.privacy.closed import pure_sum as pure_sum
-from tacit.privacy.events import Event, FixedGaussian, Gaussian, PoissonGaussian, Pure, Relation, Spent, Unbounded
+from tacit.privacy.closed import unamplified as unamplified
+from tacit.privacy.events import (
+    Event,
+    FixedGaussian,
+    FixedPure,
+    Gaussian,
+    PoissonGaussian,
+    Pure,
+    Relation,
+    Spent,
+    Unbounded,
+)
 from tacit.privacy.pld import SMALLEST_DELTA, attacked, composed_epsilon
 from tacit.privacy.pld import Interval as Interval
 from tacit.privacy.pld import pld_fixed as pld_fixed
@@ -146,6 +158,10 @@ def _simplest(event: Event, relation: Relation) -> Event:
                     "ask for zero_out or replace_one."
                 )
             return Unbounded("no randomness") if math.isinf(epsilon) else Pure(epsilon / parts)
+        case FixedPure(epsilon, cohort, devices):
+            _check(1 <= cohort <= devices, event, "a cohort of at least 1 and at most its devices")
+            _check_replaced(event, relation)
+            return _simplest(Pure(amplified(epsilon, cohort / devices)), relation)
         case Gaussian(noise):
             whole = True
         case PoissonGaussian(noise, rate):
@@ -153,11 +169,7 @@ def _simplest(event: Event, relation: Relation) -> Event:
             whole = rate == 1
         case FixedGaussian(noise, cohort, devices):
             _check(1 <= cohort <= devices, event, "a cohort of at least 1 and at most its devices")
-            if relation != "replace_one":
-                raise PlanError(
-                    f"{event!r} cannot be accounted for under {relation}: a cohort of fixed size is analysed under "
-                    "replace_one; ask for that, or draw the cohort with the sampler 'poisson'."
-                )
+            _check_replaced(event, relation)
             whole = cohort == devices
         case _:
             return event
@@ -170,6 +182,14 @@ def _simplest(event: Event, relation: Relation) -> Event:
 def _check(holds: bool, event: Event, rule: str) -> None:
     if not holds:
         raise PlanError(f"an event needs {rule}, got {event!r}.")
+
+
+def _check_replaced(event: Event, relation: Relation) -> None:
+    if relation != "replace_one":
+        raise PlanError(
+            f"{event!r} cannot be accounted for under {relation}: a cohort of fixed size is analysed under "
+            "replace_one; ask for that, or draw the cohort with the sampler 'poisson'."
+        )
 
 
 def _tells_nothing(event: Event) -> bool:

@@ -93,7 +93,7 @@ class Clipped(Summed):
             return sums, weight
         noised = self._released(key, sums, dials)
         sums = {name: leaf for name, leaf in sums.items() if name != quantile.WITHIN}
-        sums = {name: _alike(noised[name], leaf) for name, leaf in sums.items()}
+        sums = {name: alike(noised[name], leaf) for name, leaf in sums.items()}
         return sums, jnp.full_like(weight, self._planned)
 
     def turn(self, key: jax.Array, total: Any, dials: dict) -> dict:
@@ -142,6 +142,6 @@ class Clipped(Summed):
         }
 
 
-def _alike(tree: Any, like: Any) -> Any:
+def alike(tree: Any, like: Any) -> Any:
     """One sum for every weight."""
     return jax.tree.map(lambda leaf, many: jnp.broadcast_to(leaf, many.shape), tree, like)

@@ -52,6 +52,26 @@ def gaussian_noise(epsilon: float, delta: float) -> float:
     return float(upstream().accounting.get_sigma_gaussian(epsilon, delta))
 
 
+def amplified(epsilon: float, rate: float) -> float:
+    """Pure ε where a cohort of this share of the devices, of fixed size, is drawn without replacement: ln(1 + q(e^ε − 1)).
+
+    Replace-one (Balle, Barthe and Gaboardi 2018), as long as nobody learns who was drawn.
+
+    >>> round(amplified(1.0, 0.01), 6), amplified(1.0, 1.0)
+    (0.017037, 1.0)
+    """
+    return float(np.logaddexp(np.log1p(-rate), np.log(rate) + epsilon)) if 0 < rate < 1 else epsilon * (rate > 0)
+
+
+def unamplified(epsilon: float, rate: float) -> float:
+    """The pure ε of a cohort's members that comes to this ε by drawing them: ln(1 + (e^ε − 1)/q).
+
+    >>> round(unamplified(amplified(1.0, 0.01), 0.01), 6)
+    1.0
+    """
+    return float(np.log1p(np.expm1(epsilon) / rate)) if epsilon < 700 else epsilon - float(np.log(rate))
+
+
 def parallel(epsilons: Iterable[float]) -> float:
     """ε of parts that hold different people's data, such as silos with no person in common: the largest."""
     return max(epsilons, default=0.0)

@@ -48,6 +48,16 @@ class FixedGaussian:
 
 
 @dataclass(frozen=True)
+class FixedPure:
+    """One sum over a cohort of fixed size, drawn without replacement, with noise that is pure ε for its members."""
+
+    kind: ClassVar[str] = "fixed_pure"
+    epsilon: float
+    cohort: int
+    devices: int
+
+
+@dataclass(frozen=True)
 class Unbounded:
     """Something left that no finite ε covers."""
 
@@ -62,9 +72,9 @@ class RawData(Unbounded):
     kind: ClassVar[str] = "raw_data"
 
 
-Event = Pure | Gaussian | PoissonGaussian | FixedGaussian | Unbounded
+Event = Pure | Gaussian | PoissonGaussian | FixedGaussian | FixedPure | Unbounded
 Spent = tuple[tuple[Event, int], ...]  # what happened, and how often
-_KINDS = {kind.kind: kind for kind in (Pure, Gaussian, PoissonGaussian, FixedGaussian, Unbounded, RawData)}
+_KINDS = {kind.kind: kind for kind in (Pure, Gaussian, PoissonGaussian, FixedGaussian, FixedPure, Unbounded, RawData)}
 
 
 def event_to_dict(event: Event) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from tacit.privacy.claim import Claim, Per
 from tacit.privacy.clipped import Clipped
 from tacit.privacy.events import Event
 from tacit.privacy.events import Gaussian as GaussianEvent
-from tacit.privacy.local import ASKED, FLOATS
+from tacit.privacy.local import ASKED, DRAWN, FLOATS, RELEASED, REPORTS, TOWARDS_SERVER
 from tacit.privacy.mechanism import Spread, delta_setting, epsilon_setting, messages_setting, wire_setting
 from tacit.privacy.sampler import Exposure
 from tacit.settings import setting
@@ -159,9 +159,8 @@ class Gaussian(Clipped):
 
     def _central(self, exposure: Exposure) -> tuple[Claim, ...]:
         relation, ((event, count),) = self.relation(exposure), self.spent(exposure)
-        seen = ("the server sees each clipped report, without noise",)
         return (
-            Claim("local", "user", "replace_one", float("inf"), 0.0, "message", "corrected", "server", seen),
+            TOWARDS_SERVER,
             self._one(((event, 1),), "round", relation, "central"),
             self._one(((event, count),), "run", relation, "central"),
         )
@@ -190,10 +189,9 @@ class Gaussian(Clipped):
         if self.place == "local":
             return (ASKED,)
         within = () if self.quantile is None else ("the server sees whether each update was within the clip",)
-        return (ASKED, "the server sees each clipped report", *within)
+        return (ASKED, REPORTS, *within)
 
 
 def _central_words(event: Event) -> tuple[str, ...]:
     """What a central claim rests on."""
-    secret = () if isinstance(event, GaussianEvent) else ("who was drawn in which round stays secret",)
-    return ("holds for what the server releases, not towards the server", *secret)
+    return (RELEASED,) if isinstance(event, GaussianEvent) else (RELEASED, DRAWN)

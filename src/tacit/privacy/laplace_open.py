@@ -19,6 +19,7 @@ class LaplaceOpen(Laplace):
     """
 
     clip: Literal["none"] = setting("none")
+    place: Literal["local"] | None = setting(None)
     shows_weight: ClassVar[bool] = True
     suggested: ClassVar[tuple[dict[str, Any], ...]] = ({"scale": 0.5},)
 

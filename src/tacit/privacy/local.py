@@ -11,6 +11,13 @@ from tacit.privacy.sampler import Exposure
 
 ASKED = "which devices were asked, and in which rounds, is visible"
 FLOATS = "noise is drawn in floating point"
+RELEASED = "holds for what the server releases, not towards the server"
+DRAWN = "who was drawn in which round stays secret"
+REPORTS = "the server sees each clipped report"
+TOWARDS_SERVER = Claim(
+    *("local", "user", "replace_one", float("inf"), 0.0, "message", "corrected", "server"),
+    conditions=(f"{REPORTS}, without noise",),
+)
 
 
 class Local(Mechanism):

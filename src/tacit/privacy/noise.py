@@ -49,6 +49,13 @@ def add_normal(key: jax.Array, tree: Any, deviation: Any) -> Any:
     return jax.tree.unflatten(shape, [x + s * normal(k, x.shape) for k, x, s in zip(keys, leaves, deviations)])
 
 
+def add_laplace(key: jax.Array, tree: Any, scale: float) -> Any:
+    """A tree with Laplace noise of one scale on every number."""
+    leaves, shape = jax.tree.flatten(tree)
+    keys = jax.random.split(key, len(leaves))
+    return jax.tree.unflatten(shape, [x + scale * laplace(k, x.shape) for k, x in zip(keys, leaves)])
+
+
 def _fraction(high: jax.Array, low: jax.Array) -> jax.Array:
     """(high·2³² + low + ½)·2⁻⁶⁴, never 0."""
     return high.astype(jnp.float32) * 2.0**-32 + (low.astype(jnp.float32) + 0.5) * 2.0**-64

@@ -14,7 +14,7 @@ import numpy as np
 
 from tacit.errors import PlanError, unknown
 from tacit.plans import Stage
-from tacit.privacy.events import Event, FixedGaussian, Gaussian, PoissonGaussian
+from tacit.privacy.events import Event, FixedGaussian, FixedPure, Gaussian, PoissonGaussian, Pure
 from tacit.settings import fill, setting
 
 Fitted = Literal["rounds", "pooled", "helped"]
@@ -47,6 +47,12 @@ class Exposure(NamedTuple):
         if self.drawn == "fixed" and self.messages >= self.rounds:
             return FixedGaussian(noise, round(self.cohort), self.devices), self.rounds
         return Gaussian(noise), self.messages
+
+    def pure(self, epsilon: float) -> tuple[Event, int]:
+        """The same of sums whose noise is pure ε for those who are in them, whoever replaces whom."""
+        if self.drawn == "fixed" and self.messages >= self.rounds:
+            return FixedPure(epsilon, round(self.cohort), self.devices), self.rounds
+        return Pure(epsilon), self.messages
 
 
 class Sampler(eqx.Module):

@@ -16,7 +16,7 @@ from tacit.nets.descent import Batch, Pace, descend, shuffled, through_one_step
 from tacit.nets.field_towers import TOWERS, FieldTowers
 from tacit.nets.masks import READER, contrast, new_reader
 from tacit.nets.mf import gather
-from tacit.nets.two_tower import cross_entropy
+from tacit.nets.two_tower import cross_entropy, squared_error
 from tacit.nets.windows import newest_places
 from tacit.rows import Rows, coalesce
 from tacit.settings import setting
@@ -39,8 +39,14 @@ class PrivRec(Method):
       which items were drawn.
     - `bias` adds a number for each item to its log-odds.
     - `popular` adds the logarithm of the `counts` that an earlier stage learned, so that a device need not.
-    - `masks` > 0 adds so much of the loss of the method `masks` to every step in which item vectors move: the joint
-      training of the paper's second stage. An earlier stage of that method starts the item vectors and the reader.
+    - `of_items` (λ_IM) and `of_segments` (λ_SM) add so much of the two losses of the method `masks` to every step in
+      which item vectors move, and `of_liking` (λ_DSSM) weighs the loss of liking beside them: the joint training of
+      the paper's second stage, L = λ_DSSM L_DSSM + λ_IM L_IM + λ_SM L_SM. `masks` is the older name that sets both;
+      a weight given by its own name goes before it. An earlier stage of that method starts the item vectors and the
+      reader.
+    - `output = "rating"` predicts ratings: the last layer is linear, the loss is the mean of (ŷ − rating)² over the
+      events, and no items are drawn, because what was never met has no rating. The offset of the output starts at
+      `above`, amid the ratings. Scores are predicted ratings.
 
     Only the rows of items that occur are held and trained; in the message the table is dense.
 
@@ -65,9 +71,15 @@ class PrivRec(Method):
     bias: bool = setting(False)
     popular: float = setting(0.0, at_least=0.0)  # how much ln(1 + counts/smooth) of an earlier stage adds to log-odds
     smooth: float = setting(10.0, above=0.0)
-    masks: float = setting(0.0, at_least=0.0)  # λ of L_SSL beside liking
-    copies: int = setting(16, at_least=1)  # masked copies made in a round, where masks > 0; a step looks at one
+    of_liking: float | None = setting(None, at_least=0.0)  # λ_DSSM; 1 unless given
+    of_items: float | None = setting(None, at_least=0.0)  # λ_IM beside liking; `masks` unless given
+    of_segments: float | None = setting(None, at_least=0.0)  # λ_SM beside liking; `masks` unless given
+    masks: float = setting(0.0, at_least=0.0)  # λ_IM and λ_SM at once
+    copies: int = setting(
+        16, at_least=1
+    )  # masked copies made in a round, where they are learned from; a step looks at one
     window: int = setting(50, at_least=3)  # newest events of which they are made
+    output: Literal["liking", "rating"] | None = setting(None)  # what is predicted; liking unless given
     meta: Literal["reptile", "maml"] = setting("reptile")
     sends: tuple = setting(())
     adapts: tuple = setting(TOWERS[1:])
@@ -88,15 +100,38 @@ class PrivRec(Method):
                     raise PlanError(unknown(f"hyper.{name} of privrec", value, known, "name"))
         if not all(isinstance(size, int) and size > 0 for size in self.hidden):
             raise PlanError(f"hyper.hidden of privrec must be sizes of layers, at least 1 each, got {self.hidden!r}.")
-        if self.masks and self.meta == "maml":
+        if self.joint and self.meta == "maml":
+            given = next(name for name in ("of_items", "of_segments", "masks") if getattr(self, name))
             raise PlanError(
-                f"hyper.masks = {self.masks:g} of privrec needs meta = 'reptile', got 'maml'; leave one out."
+                f"hyper.{given} = {getattr(self, given):g} of privrec needs meta = 'reptile', got 'maml'; leave one out."
             )
+        if self.popular and self.needs_ratings:
+            raise PlanError(
+                f"hyper.popular = {self.popular:g} of privrec adds to log-odds, got output = 'rating', which has none; "
+                "leave one out."
+            )
+
+    @property
+    def needs_ratings(self) -> bool:
+        """Whether ratings are predicted, so that a log must have them."""
+        return self.output == "rating"
+
+    @property
+    def weights(self) -> tuple[float, float, float]:
+        """(λ_DSSM, λ_IM, λ_SM)."""
+        liking = 1.0 if self.of_liking is None else self.of_liking
+        items, segments = (self.masks if one is None else one for one in (self.of_items, self.of_segments))
+        return liking, items, segments
+
+    @property
+    def joint(self) -> bool:
+        """Whether masks are learned beside liking."""
+        return any(self.weights[1:])
 
     @property
     def leaves(self) -> tuple[str, ...]:
         """The names of the parameter leaves."""
-        return (*TOWERS, *(("bias",) if self.bias else ()), *(READER if self.masks else ()))
+        return (*TOWERS, *(("bias",) if self.bias else ()), *(READER if self.joint else ()))
 
     @property
     def net(self) -> FieldTowers:
@@ -111,19 +146,22 @@ class PrivRec(Method):
         """θ₀: small random embeddings, random layers."""
         last = 0.0 if self.popular else 1.0  # at first, counts alone decide
         params, n = self.net.new(key, self.item_spread, self.spread, last), self.catalog.n_items
+        if self.needs_ratings:  # from 0, the first errors are as large as ratings, and steps of this rate diverge
+            params["head"] = params["head"].at[-1].set(self.above)
         if self.bias:
             params["bias"] = jnp.zeros(n)
         if self.popular:
             params["counts"] = jnp.zeros(n, jnp.int32)
-        return {**params, **(new_reader(jax.random.fold_in(key, 1), self.dim) if self.masks else {})}
+        return {**params, **(new_reader(jax.random.fold_in(key, 1), self.dim) if self.joint else {})}
 
     def prepare(self, history: History) -> dict:
-        """The newest events, which of them are liked, everything ever met, and the person's own fields."""
+        """The newest events, which of them are liked or how they are rated, everything ever met, and the person's own fields."""
         exists = history.items >= 0
         had = coalesce(history.items, exists.astype(jnp.float32), self.catalog.n_items)
         newest = newest_places(history.items, self.most or history.items.shape[0])
         likes = liked(history, self.above)[newest]
-        return {"items": history.items[newest], "liked": likes, "had": had, "person": history.person}
+        own = {"items": history.items[newest], "liked": likes, "had": had, "person": history.person}
+        return {**own, "ratings": history.labels[newest]} if self.needs_ratings else own
 
     def enter(self, key: jax.Array, own: dict) -> dict:
         """Nothing: what adaptation makes is made anew, so that a home stays small."""
@@ -153,20 +191,23 @@ class PrivRec(Method):
         return {"index": mine.items, **self._descend(order, start, moving, mine, own)}
 
     def score(self, params: dict, local: dict, own: dict, recent: jax.Array, candidates: jax.Array) -> jax.Array:
-        """The log-odds that a candidate is liked."""
+        """The log-odds that a candidate is liked, or the rating it would get."""
         del recent
         at = jnp.maximum(candidates, 0)
         theta = {**self._held(params, at), **self._found(params, local, at)}
         return masked(self._odds(theta, self.net.about(at), own["person"]), candidates)
 
     def odds(self, params: dict, person: jax.Array, items: jax.Array) -> jax.Array:
-        """The log-odds of some items for a person with these fields, before any adaptation."""
+        """The log-odds, or ratings, of some items for a person with these fields, before any adaptation."""
         return self._odds(self._held(params, items), self.net.about(items), person)
 
     def _samples(self, key: jax.Array, own: dict) -> Samples:
         """Every event, after each liked one its negatives, and masked copies where they are learned from."""
-        copies = self.copies if self.masks else 0
-        return samples(key, own, Asked(self.catalog.n_items, self.negatives, self.dislikes, copies, self.window))
+        asked = Asked(self.catalog.n_items, self.negatives, self.dislikes, self.copies * self.joint, self.window)
+        if not self.needs_ratings:
+            return samples(key, own, asked)
+        every = samples(key, own, asked._replace(negatives=0, dislikes=True))  # what was never met has no rating
+        return every._replace(liked=own["ratings"].astype(jnp.float32))
 
     def _held(self, params: dict, index: jax.Array) -> dict:
         """The parameters a device holds: of what has a row for each item, some rows."""
@@ -191,8 +232,9 @@ class PrivRec(Method):
         return odds + sum(theta[name] for name in ("bias", "popularity") if name in theta)
 
     def _loss(self, start: dict, mine: Samples, own: dict, joint: bool = False) -> Any:
-        """L(θ, batch): the cross-entropy of some samples, where θ are the leaves that move; joint, with λ L_SSL."""
-        about = self.net.about(mine.items)
+        """L(θ, batch): λ_DSSM L_DSSM of some samples, where θ are the leaves that move; joint, with L_SSL beside it."""
+        about, error = self.net.about(mine.items), squared_error if self.needs_ratings else cross_entropy
+        of_liking, of_items, of_segments = self.weights
 
         def loss(moving: dict, data: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
             rows, real, copy = data
@@ -200,18 +242,20 @@ class PrivRec(Method):
             still = {name: x[place] if name in _BY_ITEM else x for name, x in start.items() if name not in moving}
             near = {name: x[:count] if name in _BY_ITEM else x for name, x in moving.items()}
             odds = self._odds({**still, **near}, [column[place] for column in about], own["person"])
-            lost = cross_entropy(odds, mine.liked[rows], real)
+            lost = of_liking * error(odds, mine.liked[rows], real)
             if not joint:
                 return lost
-            hidden = contrast({**still, **moving}, mine.shape, moving["items"][None, count:], mine.shown[copy][None])
-            return lost + self.masks * jnp.where(real.sum() > 0, sum(hidden), 0.0)  # padding alone is no step
+            x = moving["items"][None, count:]
+            item, segment = contrast({**still, **moving}, mine.shape, x, mine.shown[copy][None])
+            hidden = of_items * item + of_segments * segment
+            return lost + jnp.where(real.sum() > 0, hidden, 0.0)  # padding alone is no step
 
         return loss
 
     @eqx.filter_jit  # so that a device alone compiles its loop once
     def _descend(self, key: jax.Array, start: dict, moving: dict, mine: Samples, own: dict) -> dict:
         """θ ← θ − α₁ ∇L, batch after batch, E₂ times over all samples."""
-        joint, m = bool(self.masks) and "items" in moving, mine.real.shape[0]
+        joint, m = self.joint and "items" in moving, mine.real.shape[0]
         loss = self._loss(start, mine, own, joint)
 
         def epoch(theta: dict, turn: tuple[jax.Array, jax.Array]) -> tuple[dict, None]:

@@ -41,6 +41,15 @@ class Population(People):
             )
         return self.times
 
+    def require_ratings(self, who: str) -> np.ndarray:
+        """The ratings; a method that needs them says who it is. Labels of 0 and 1 are no ratings."""
+        if self.labels is None or not self.labels.size or self.labels.max() <= 1:
+            raise DataError(
+                f"{who} predicts ratings, and this log has none; name their column with interactions(..., weight=...), "
+                "or set hyper.output = 'liking'."
+            )
+        return self.labels
+
     @property
     def device_names(self) -> Sequence[Any]:
         """A name for every device that no other has: the user's, and the organisation's where there are several."""

@@ -15,7 +15,7 @@ from tacit.lab.data.datasets import about_dataset, dataset
 from tacit.lab.organisations import held
 from tacit.lab.protocol import load_protocol
 from tacit.lab.reproduce.fedseqrec_printed import TABLE2
-from tacit.lab.split import Cases, Split
+from tacit.lab.split import Split
 from tacit.plans import Plan
 
 WAY = load_protocol("fedseqrec")
@@ -91,7 +91,7 @@ class Log:
         """The same with no more sessions asked than the size says, chosen by the seed."""
         split, most = self.whole, self.size.asked
         keep = np.sort(np.random.default_rng([seed, 7]).permutation(len(split.test))[:most])
-        return replace(split, test=Cases(**{name: part[keep] for name, part in vars(split.test).items()}))
+        return replace(split, test=split.test.at(keep), left_out=None)
 
     def questions(self, plan: Plan, seed: int, train: Population | None = None) -> Split:
         """Questions to the people; where sessions count, organisations learn, from `train` where it is given."""

@@ -10,9 +10,13 @@ from tacit.lab.reproduce.privrec_membership import APPS, MOVIES, membership_tabl
 from tacit.lab.reproduce.privrec_orders import falls, faster, order, plateau, reached, rises
 from tacit.lab.reproduce.privrec_printed import COLUMNS, CUTS, ORDER, TABLE2, TABLE3
 from tacit.lab.reproduce.privrec_stages import (
+    BUDGETS,
     DRAWN,
     NOISY,
+    ON_STAND_IN,
     PAPER,
+    beside,
+    budget_plan,
     by_chance,
     helped,
     in_stages,
@@ -21,29 +25,32 @@ from tacit.lab.reproduce.privrec_stages import (
 )
 from tacit.lab.reproduce.privrec_study import (
     ROWS,
+    WAY,
     Log,
     Study,
     answer,
     app_log,
     by_round,
-    launch_log,
     milliseconds,
     movie_log,
     plan_of,
+    quicker,
     study,
 )
-from tacit.lab.shelf import choose
 from tacit.plans import Plan
 from tacit.privacy.paper_tables import privrec_tables
 
 ABOUT = "Wang et al. 2021: a small network meta-learned in rounds, with noise for every person"
 PARTS = ("table2", "table3", "table4", "table5", "table6", *(f"figure{n}" for n in (2, 3, 4, 5, 6, 7, 8, 9)))
-DP = {"DP-PrivRec-One, as printed": "dp-privrec-paper", "counts and tastes, ours": "dp-privrec"}
 INACTIVE = "Hits@20"
+COUNTED = (
+    "The paper draws DP-PrivRec alone, in two stages, without printing numbers, and its ε is of stage 2, with every member of a "
+    "cohort counted as a round. As printed, stage 1 has no noise, so the run's ε is ∞ at every point of that line."
+)
 
 
 def reproduce(options: Options) -> Iterator[Table | Figure]:
-    """The tables and figures that were asked for; those on Frappe only where it is."""
+    """The tables and figures that were asked for; without Frappe, its parts are made on a stand-in that says so."""
     return Paper(options).parts()
 
 
@@ -60,8 +67,8 @@ class Paper:
         return movie_log(self.options.data, self.options.size)
 
     @cached_property
-    def apps(self) -> Log | None:
-        """Frappe, where it is."""
+    def apps(self) -> Log:
+        """Frappe, or a synthetic stand-in that says so."""
         return app_log(self.options.size)
 
     @cached_property
@@ -76,23 +83,24 @@ class Paper:
             yield self.activity()
         if wants("table2"):
             yield self.ranking("table2", "Table 2: MovieLens-1M", self.movies, self.on_movies, TABLE2)
-        if wants("table3") and self.apps is not None:
+        if wants("table3"):
             found = study(self.apps, self.seeds, ROWS)
             yield self.ranking("table3", "Table 3: Frappe", self.apps, found, TABLE3)
         if wants("figure3"):
-            yield from self.settings()
+            yield from self.settings("Figure 3", self.movies)
+            yield from self.settings("Figure 3, Frappe", self.apps)
         if wants("figure4"):
             yield self.with_noise(4, self.movies, TABLE2)
         if wants("figure5"):
-            yield self.with_noise(5, self.apps or launch_log(self.options.size), TABLE3)
+            yield self.with_noise(5, self.apps, TABLE3)
         for number in (4, 5):
             if wants(f"table{number}"):
                 yield accounting(number)
-        for number, log in ((6, "movies"), (7, "apps")):
-            if wants(f"figure{number}") and getattr(self, log) is not None:
-                yield self.budgets(number, getattr(self, log))
+        for number, log, printed in ((6, "movies", TABLE2), (7, "apps", TABLE3)):
+            if wants(f"figure{number}"):
+                yield self.budgets(number, getattr(self, log), printed)
         for title, log, printed in (("MovieLens-1M", "movies", MOVIES), ("Frappe", "apps", APPS)):
-            if self.options.parts and wants("table6") and getattr(self, log) is not None:
+            if self.options.parts and wants("table6"):
                 yield membership_table("table6", f"Table 6: membership, {title}", getattr(self, log), printed)
         if wants("figure8"):
             yield self.inactive()
@@ -112,68 +120,65 @@ class Paper:
 
     def ranking(self, name: str, title: str, log: Log, found: Study, printed: dict) -> Table:
         """Tables 2 and 3."""
-        table = Table(name, f"{title}, {counted(self.seeds)}", log.label, COLUMNS)
+        table = Table(name, log.told(f"{title}, {counted(self.seeds)}"), log.label, COLUMNS)
         for row in (*printed, *(row for row in ROWS if row not in printed)):
             paper = printed.get(row, (None,) * len(COLUMNS))
             spans = [found.interval(row, c) if row in found.values else None for c in COLUMNS]
             cells = [Cell(paper=p) if s is None else Cell.of(s, p) for s, p in zip(spans, paper)]
-            table.add(row, dict(zip(COLUMNS, cells)), found.digests.get(row))
+            table.add(log.told(row), dict(zip(COLUMNS, cells)), found.digests.get(row))
         table.notes.append(order("R1", {row: found.mean(row, "Hits@10") for row in ORDER}, "Hits@10"))
         if "FedGNN" in found.values:
             table.notes.append(helped())
-        table.notes.append("R7, membership, is in Table 6, which trains seventy models: ask for it by name.")
-        table.notes.append(_sizes(log))
+        table.notes.append("R7, membership, is in Table 6, which trains many models: ask for it by name.")
+        table.notes += [_sizes(log), *_stands_in(log)]
         return table
 
-    def settings(self) -> Iterable[Figure]:
+    def settings(self, title: str, log: Log) -> Iterable[Figure]:
         """Figure 3: rounds, epochs at home, and people a round."""
-        size = self.movies.size
-        yield self.rounds()
-        yield self.setting("epochs at home", {e: {"hyper.epochs": e} for e in size.epochs})
-        yield self.setting("people a round", {m: {"cohort.count": m} for m in size.cohorts})
+        yield self.rounds(title, log)
+        yield self.setting(title, log, "epochs at home", {e: {"hyper.epochs": e} for e in log.size.epochs})
+        yield self.setting(title, log, "people a round", {m: {"cohort.count": m} for m in log.size.cohorts})
 
-    def rounds(self) -> Figure:
+    def rounds(self, title: str, log: Log) -> Figure:
         """Hits@20 on the way through the longest run."""
-        plan = plan_of("PrivRec", self.movies.size, {"rounds": max(self.movies.size.rounds)})
-        return self._swept("rounds", by_round(self.movies, plan, self.seed, self.movies.size.rounds), [plan])
+        plan = plan_of("PrivRec", log.size, {"rounds": max(log.size.rounds)})
+        return _swept(title, log, "rounds", by_round(log, plan, self.seed, log.size.rounds), [plan])
 
-    def setting(self, x: str, settings: dict[int, dict[str, int]]) -> Figure:
+    def setting(self, title: str, log: Log, x: str, settings: dict[int, dict[str, int]]) -> Figure:
         """Hits@20 by one setting."""
-        plans = {at: plan_of("PrivRec", self.movies.size, one) for at, one in settings.items()}
-        curve = {at: answer(self.movies, plan, self.seed) for at, plan in plans.items()}
-        return self._swept(x, curve, plans.values())
-
-    def _swept(self, x: str, curve: dict[int, float], plans: Iterable[Plan]) -> Figure:
-        title = f"Figure 3: Hits@20 of PrivRec by {x}, one seed"
-        figure = Figure("figure3", title, self.movies.label, x, "Hits@20")
-        figure.draw("PrivRec", curve.items(), _digests(plans))
-        figure.notes.append(plateau("R2", x, curve))
-        return figure
+        plans = {at: plan_of("PrivRec", log.size, one) for at, one in settings.items()}
+        curve = {at: answer(log, plan, self.seed) for at, plan in plans.items()}
+        return _swept(title, log, x, curve, plans.values())
 
     def with_noise(self, number: int, log: Log, printed: dict) -> Figure:
         """Figures 4 and 5: Hits@k with noise and without, in one stage and in two."""
         title = f"Figure {number}: Hits@k with noise, {counted(self.seeds)}"
-        figure = Figure(f"figure{number}", title, log.label, "k", "Hits@k")
+        figure = Figure(f"figure{number}", log.told(title), log.label, "k", "Hits@k")
         found, costs = with_noise(log, self.seeds)
         for row in NOISY:
             figure.draw(row, ((cut, found.mean(row, f"Hits@{cut}")) for cut in CUTS), [found.digests[row]])
         figure.draw(PAPER, zip(CUTS, printed["PrivRec"]))
         means = {row: found.mean(row, "Hits@10") for row in NOISY}
         figure.notes += [*by_chance(found), *two_against_one(found), *in_stages(means), DRAWN]
-        figure.notes += [f"{row}: {words}" for row, words in costs.items()]
+        figure.notes += [*(f"{row}: {words}" for row, words in costs.items()), *_stands_in(log)]
         return figure
 
-    def budgets(self, number: int, log: Log) -> Figure:
-        """Figures 6 and 7: Hits@20 against ε."""
-        figure = Figure(f"figure{number}", f"Figure {number}: Hits@20 against ε, one seed", log.label, "ε", "Hits@20")
-        for row, name in DP.items():
-            plans = {e: _promised(plan_of(name, log.size), e) for e in log.size.epsilons}
+    def budgets(self, number: int, log: Log, printed: dict) -> Figure:
+        """Figures 6 and 7: Hits@20 against ε, in two stages as the paper has them, and in one."""
+        title = log.told(f"Figure {number}: Hits@20 against ε, one seed")
+        figure, people = Figure(f"figure{number}", title, log.label, "ε", "Hits@20"), len(log.split(self.seed).train)
+        worth = []
+        for row in BUDGETS:
+            plans = {e: budget_plan(row, log, people, e) for e in log.size.epsilons}
             figure.draw(row, ((e, answer(log, plan, self.seed)) for e, plan in plans.items()), _digests(plans.values()))
-        open_ = plan_of("PrivRec", log.size)
+            worth.append(beside(row, plans, people))
+        open_ = plan_of("PrivRec", quicker(log.size))
         without = answer(log, open_, self.seed)
         figure.draw("PrivRec, no noise", ((e, without) for e in log.size.epsilons), [open_.digest])
-        figure.notes += [rises("R3", row, figure.series[row]) for row in DP]
-        figure.notes += [reached("R3", row, figure.series[row], without) for row in DP]
+        figure.draw(PAPER, ((e, printed["PrivRec"][CUTS.index(20)]) for e in log.size.epsilons))
+        figure.notes += [rises("R3", row, figure.series[row]) for row in BUDGETS]
+        figure.notes += [reached("R3", row, figure.series[row], without) for row in BUDGETS]
+        figure.notes += [*worth, COUNTED, *_stands_in(log)]
         return figure
 
     def inactive(self) -> Figure:
@@ -210,6 +215,14 @@ class Paper:
         return figure
 
 
+def _swept(title: str, log: Log, x: str, curve: dict[int, float], plans: Iterable[Plan]) -> Figure:
+    title = log.told(f"{title}: Hits@20 of PrivRec by {x}, one seed")
+    figure = Figure("figure3", title, log.label, x, "Hits@20")
+    figure.draw("PrivRec", curve.items(), _digests(plans))
+    figure.notes += [plateau("R2", x, curve), *_stands_in(log)]
+    return figure
+
+
 def counted(seeds: tuple[int, ...]) -> str:
     """How many seeds, in words."""
     return f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"
@@ -230,14 +243,13 @@ def accounting(number: int) -> Table:
     return table
 
 
-def _promised(plan: Plan, epsilon: float) -> Plan:
-    """The plan with a promise, instead of its noise where it has that."""
-    kept = [{name: value for name, value in stage.privacy.items() if name != "noise"} for stage in plan.stages]
-    return choose(plan, {f"{number}.privacy": {**one, "epsilon": epsilon} for number, one in enumerate(kept, 1)})
-
-
 def _digests(plans: Iterable[Plan]) -> list[str]:
     return [plan.digest for plan in plans]
+
+
+def _stands_in(log: Log) -> list[str]:
+    """What the log stands for, and how people who launch an app again are evaluated."""
+    return [ON_STAND_IN, f"Evaluation: {WAY.choice(log.people).words}."] if log.stand_in else []
 
 
 def _sizes(log: Log) -> str:

@@ -7,19 +7,35 @@ import numpy as np
 
 from tacit.audit.evidence import most_accurate
 from tacit.audit.membership import Shadow, Success
-from tacit.lab.membership import Found, Sides, infer, shadow_models, sides
+from tacit.lab.membership import USED, Found, Sides, infer, shadow_models, sides
+from tacit.lab.reproduce.privrec_stages import ON_STAND_IN, PRIVATE, budget_plan
 from tacit.lab.reproduce.privrec_study import Log, plan_of, quicker
 from tacit.lab.reproduce.tables import Cell, Table, said
+from tacit.lab.shelf import choose
 from tacit.lab.statistics import interval
 from tacit.plans import Plan
+from tacit.privacy.accountant import default_delta
+from tacit.privacy.claim import Claim
 from tacit.privacy.price import price
 
-TARGETS, SHADOWS, SHADOW_PEOPLE = 10, 4, 1000
-COLUMNS = ("accuracy", "balanced", "AUC", "TPR at 1 %", "loss: accuracy", "loss: AUC", "loss: TPR at 1 %", "at most")
+SHADOWS, SHADOW_PEOPLE = 4, 1000
+COLUMNS = (
+    *("accuracy", "balanced", "AUC", "TPR at 1 %", "loss: accuracy", "loss: AUC", "loss: TPR at 1 %"),
+    *("ε printed", "ε of the run", "at most"),
+)
 # What the paper prints: accuracy of the forest, by target.
-MOVIES = {"PrivRec": 0.65, "DP ε = 2": 0.51, "DP ε = 5": 0.54, "DP ε = 15": 0.55, "LM ε = 15": 0.59}
-APPS = {"PrivRec": 0.73, "DP ε = 5": 0.54, "DP ε = 20": 0.61, "DP ε = 40": 0.65, "LM ε = 40": 0.69}
-LAPLACE = {"mechanism": "laplace", "clip": "l1", "bound": 1.0}  # the paper states no L1 bound
+MOVIES = {
+    "PrivRec": 0.65,
+    **dict(zip((f"DP-PrivRec ε = {e}" for e in (2, 5, 15)), (0.51, 0.54, 0.55))),
+    "LM-PrivRec ε = 15": 0.59,
+}
+APPS = {
+    "PrivRec": 0.73,
+    **dict(zip((f"DP-PrivRec ε = {e}" for e in (5, 20, 40)), (0.54, 0.61, 0.65))),
+    "LM-PrivRec ε = 40": 0.69,
+}
+OURS = "dp-privrec, ours"
+L1 = 1.0  # the bound under Laplace's noise; the paper states none
 
 
 class Row(NamedTuple):
@@ -27,45 +43,77 @@ class Row(NamedTuple):
 
     plan: Plan
     found: Found
-    most: float  # accuracy that its claim allows
+    promised: float | None  # the ε that the paper gives it
+    claim: Claim
 
 
-def target_plan(row: str, log: Log) -> Plan:
-    """The plan behind a row: PrivRec, with normal noise at the server, or with Laplace's at home."""
-    if row == "dp-privrec":
-        return plan_of(row, log.size)
-    if row == "PrivRec":
-        return plan_of("PrivRec", quicker(log.size))
-    epsilon = float(row.rpartition(" ")[2])
-    privacy = {"mechanism": "gaussian", "clip": 40.0} if row.startswith("DP") else LAPLACE
-    return plan_of("dp-privrec-paper", quicker(log.size), {"privacy": {**privacy, "epsilon": epsilon}})
+class Target(NamedTuple):
+    """What is attacked: a row of the paper, or one beside it."""
+
+    name: str
+    paper: str = ""  # the row of the paper's table, where there is one
+    private: bool = False  # whether stage 1 has noise too
+
+    @property
+    def epsilon(self) -> float | None:
+        """What the paper's row promises."""
+        return float(self.paper.rpartition(" ")[2]) if "ε" in self.paper else None
+
+
+def targets(printed: dict[str, float]) -> list[Target]:
+    """The paper's rows as printed; beside each with normal noise, the same ε for both stages; and ours."""
+    found = []
+    for row in printed:
+        found.append(Target(f"{row}, as printed" if "ε" in row else row, row))
+        if row.startswith("DP"):
+            found.append(Target(f"{row}, stage 1 private", row, private=True))
+    return [*found, Target(OURS)]
+
+
+def target_plan(target: Target, log: Log, people: int) -> Plan:
+    """PrivRec; its two stages, with normal or with Laplace's noise at the server; or ours."""
+    if target.epsilon is None:
+        return plan_of("PrivRec", quicker(log.size)) if target.paper else plan_of("dp-privrec", log.size)
+    if target.paper.startswith("DP"):
+        return budget_plan(PRIVATE if target.private else "DP-PrivRec, as printed", log, people, target.epsilon)
+    laplace = {"mechanism": "laplace", "place": "central", "clip": "l1", "bound": L1, "delta": default_delta(people)}
+    plan = plan_of("dp-privrec-two-paper", quicker(log.size))
+    return choose(plan, {"2.privacy": {**laplace, "epsilon": target.epsilon}})
 
 
 def membership_table(name: str, title: str, log: Log, printed: dict[str, float]) -> Table:
     """Accuracy of both attacks on every target, with intervals over targets."""
     people = sides(log.people, min(SHADOW_PEOPLE, len(log.people) // 3))
-    table = Table(name, f"{title}, {TARGETS} targets", log.label, COLUMNS)
-    shadows = shadow_models(target_plan("PrivRec", log), people, SHADOWS)
-    rows = {row: _row(row, log, people, shadows) for row in printed}
-    ours = "dp-privrec, ours"
-    rows[ours] = _row("dp-privrec", log, people, shadow_models(target_plan("dp-privrec", log), people, SHADOWS))
-    for row, made in rows.items():
-        table.add(row, _cells(made, printed.get(row)), made.plan.digest)
-    table.notes += [*_orders(rows), *_words(people, rows)]
+    table = Table(name, log.told(f"{title}, {log.size.targets} targets"), log.label, COLUMNS)
+    shadows = _shadows(Target("PrivRec", "PrivRec"), log, people)
+    rows = {}
+    for target in targets(printed):
+        known = shadows if target.paper else _shadows(target, log, people)
+        rows[target.name] = made = _row(target, log, people, known)
+        paper = None if target.private else printed.get(target.paper)
+        table.add(log.told(target.name), _cells(made, paper), made.plan.digest)
+    table.notes += [*_orders(rows), *_words(people, rows), *([ON_STAND_IN] if log.stand_in else [])]
     return table
 
 
-def _row(row: str, log: Log, people: Sides, shadows: list[Shadow]) -> Row:
-    plan = target_plan(row, log)
-    claim = price(plan, people.private.size // 2).whole
-    return Row(plan, infer(plan, people, shadows, range(TARGETS)), most_accurate(claim.epsilon, claim.delta))
+def _shadows(target: Target, log: Log, people: Sides) -> list[Shadow]:
+    used = round(USED * people.shadow.size)
+    return shadow_models(target_plan(target, log, used), people, SHADOWS)
+
+
+def _row(target: Target, log: Log, people: Sides, shadows: list[Shadow]) -> Row:
+    members = round(0.5 * people.private.size)
+    plan = target_plan(target, log, members)
+    found = infer(plan, people, shadows, range(log.size.targets))
+    return Row(plan, found, target.epsilon, price(plan, members).whole)
 
 
 def _cells(row: Row, paper: float | None) -> dict[str, Cell]:
     lists, losses = (_columns(part) for part in row.found)
     spans = [interval(values) for values in (*lists, losses[0], *losses[2:])]
     cells = [Cell.of(span, paper if at == 0 else None) for at, span in enumerate(spans)]
-    return dict(zip(COLUMNS, [*cells, Cell(row.most)]))
+    most = most_accurate(row.claim.epsilon, row.claim.delta)
+    return dict(zip(COLUMNS, [*cells, Cell(row.promised), Cell(row.claim.epsilon), Cell(most)]))
 
 
 def _columns(found: Iterable[Success]) -> list[np.ndarray]:
@@ -78,18 +126,21 @@ def _mean(row: Row) -> float:
 
 def _orders(rows: dict[str, Row]) -> list[str]:
     """R7: without noise most is found; more with a larger ε; more under Laplace's noise."""
-    means = {row: _mean(made) for row, made in rows.items() if row.startswith(("PrivRec", "DP", "LM"))}
-    noisy = {row: value for row, value in means.items() if row.startswith("DP")}
-    shown = ", ".join(f"{row} {value:.3f}" for row, value in means.items())
-    by_epsilon = list(noisy.values())
+    means = {row: _mean(made) for row, made in rows.items()}
     laplace = next(value for row, value in means.items() if row.startswith("LM"))
-    return [
-        said("R7, noise hides", means["PrivRec"] > max(noisy.values()), shown),
-        said("R7, a larger ε shows more", by_epsilon == sorted(by_epsilon), "accuracy in the order of ε"),
-        said(
-            "R7, Laplace shows more", laplace > by_epsilon[-1], "at the same ε; here Laplace's noise is drawn at home"
-        ),
-    ]
+    found = []
+    for form in ("as printed", "stage 1 private"):
+        noisy = {row: value for row, value in means.items() if row.startswith("DP") and row.endswith(form)}
+        shown = ", ".join(f"{row} {value:.3f}" for row, value in {"PrivRec": means["PrivRec"], **noisy}.items())
+        by_epsilon = list(noisy.values())
+        found += [
+            said(f"R7, noise hides, {form}", means["PrivRec"] > max(by_epsilon), shown),
+            said(f"R7, a larger ε shows more, {form}", by_epsilon == sorted(by_epsilon), "accuracy in the order of ε"),
+        ]
+        if form == "as printed":
+            words = f"at the same ε and δ, both at the server: {laplace:.3f} against {by_epsilon[-1]:.3f}"
+            found.append(said("R7, Laplace shows more", laplace > by_epsilon[-1], words))
+    return found
 
 
 def _words(people: Sides, rows: dict[str, Row]) -> list[str]:
@@ -102,15 +153,17 @@ def _words(people: Sides, rows: dict[str, Row]) -> list[str]:
         "numbers; it has the features and the list, and no history.",
         _work(rows["PrivRec"].plan),
         f"loss: the likelihood ratio of a person's loss; it knows the history, and is right in {best:.1%} at best.",
-        "LM: Laplace's noise at home on an update of L1 norm at most 1; the paper states no bound.",
+        "DP, LM: two stages, the noise of stage 2 at the server. As printed, stage 1 has none: the printed ε is of stage 2 alone, "
+        "and the run's is ∞. Stage 1 private: the same noise in both stages, and the printed ε for the two together.",
+        f"LM: Laplace's noise on the sum of updates of L1 norm at most {L1:g}; the paper states no bound.",
     ]
 
 
 def _work(plan: Plan) -> str:
-    """How hard a target was trained: what is not learned by heart cannot be found."""
+    """How hard the target without noise was trained: what is not learned by heart cannot be found."""
     stage = plan.stages[0]
     events = f"the newest {stage.hyper['most']}" if stage.hyper["most"] else "all"
     return (
-        f"Each target: {stage.rounds} rounds of {stage.cohort['count']} people, {stage.hyper['epochs']} epochs each over {events} "
+        f"PrivRec: {stage.rounds} rounds of {stage.cohort['count']} people, {stage.hyper['epochs']} epochs each over {events} "
         "events."
     )

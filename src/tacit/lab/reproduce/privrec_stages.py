@@ -1,4 +1,4 @@
-"""PrivRec in one stage and in two, with noise and without: Figures 4 and 5, and which of their orders hold."""
+"""PrivRec in one stage and in two, with noise and without: Figures 4 to 7, and which of their orders hold."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,10 @@ from tacit.lab.shelf import choose
 from tacit.lab.statistics import compare
 from tacit.lab.thirdparty.fedgnn import claims
 from tacit.plans import Plan
+from tacit.privacy.accountant import calibrate, default_delta, overcounted
+from tacit.privacy.events import FixedGaussian
 from tacit.privacy.price import Price, price
+from tacit.privacy.sampler import build_sampler
 
 NOISY = {
     "PrivRec": "privrec",
@@ -28,9 +31,16 @@ NOISY = {
     "popularity, without noise": "popularity",
 }
 PRIVATE = "DP-PrivRec, as printed, stage 1 private"
+BUDGETS = {
+    "DP-PrivRec, as printed": "dp-privrec-two-paper",  # the paper's line: two stages, ε of the second
+    PRIVATE: "dp-privrec-two-paper",
+    "DP-PrivRec-One, as printed": "dp-privrec-paper",
+    "counts and tastes, ours": "dp-privrec",
+}
 AT_EIGHT = ("DP-PrivRec-One at ε = 8", "DP-PrivRec at ε = 8")
 PAPER = "PrivRec in the paper"
 WITHIN = "Intervals are over the people asked, with one run of each line a seed: what another draw of the noise would change is not in them."
+ON_STAND_IN = "The log is a synthetic stand-in for Frappe, and the paper's numbers are of Frappe itself: compare orders, not numbers."
 DRAWN = "The paper draws DP-PrivRec and DP-PrivRec-One without printing numbers, the first within 10 % of PrivRec, the second below."
 
 
@@ -41,6 +51,47 @@ def noisy_plan(row: str, log: Log, people: int) -> Plan:
         if stage.cohort.get("count", 0) > people:
             plan = choose(plan, {f"{number}.cohort.count": people})
     return choose(plan, {"1.privacy": plan.stages[1].privacy}) if row == PRIVATE else plan
+
+
+def budget_plan(row: str, log: Log, people: int, epsilon: float) -> Plan:
+    """The plan behind a point of Figures 6 and 7: so much ε for the run, or for stage 2 alone where stage 1 is open."""
+    plan = plan_of(BUDGETS[row], quicker(log.size))
+    if row == PRIVATE:
+        shared = {**plan.stages[1].privacy, "noise": _together(plan, people, epsilon)}
+        return choose(plan, {"1.privacy": shared, "2.privacy": shared})
+    kept = [{name: value for name, value in stage.privacy.items() if name != "noise"} for stage in plan.stages]
+    noisy = [(number, one) for number, one in enumerate(kept, 1) if one["mechanism"] != "none"]
+    return choose(plan, {f"{number}.privacy": {**one, "epsilon": epsilon} for number, one in noisy})
+
+
+def _together(plan: Plan, people: int, epsilon: float) -> float:
+    """The noise that, the same in every stage, makes all of them together cost ε."""
+    exposures = [build_sampler(stage.cohort).exposure(stage.rounds, people) for stage in plan.stages]
+    return calibrate(lambda noise: [one.gaussian(noise) for one in exposures], epsilon, default_delta(people))
+
+
+def beside(row: str, plans: Mapping[float, Plan], people: int) -> str:
+    """What the points of a line are worth: its ε, the ε that the paper's way of counting gives, and the run's own."""
+    costs = {epsilon: price(plan, people) for epsilon, plan in plans.items()}
+    words = [
+        f"drawn at ε = {epsilon:g}, {_as_the_paper_counts(cost)}, {_epsilon(cost)} for the run"
+        for epsilon, cost in costs.items()
+    ]
+    return f"{row}: {'; '.join(words)}."
+
+
+def _as_the_paper_counts(cost: Price) -> str:
+    """Every member of a cohort counted as a round, over the rounds that have noise; no word of stages that have none."""
+    noisy = [(stage.event, stage.covers, stage.claims[-1].delta) for stage in cost.stages]
+    drawn = [(event, rounds, delta) for event, rounds, delta in noisy if isinstance(event, FixedGaussian)]
+    if not drawn or len({event for event, _, _ in drawn}) > 1:
+        return "not in the paper"
+    (event, _, delta), rounds = drawn[0], sum(rounds for _, rounds, _ in drawn)
+    return f"{overcounted(event.devices, event.cohort, delta, event.noise / 2, rounds):.3g} as the paper counts the same noise"
+
+
+def _epsilon(cost: Price) -> str:
+    return "∞" if math.isinf(cost.whole.epsilon) else f"{cost.whole.epsilon:.3g}"
 
 
 def with_noise(log: Log, seeds: Iterable[int]) -> tuple[Study, dict[str, str]]:
@@ -60,8 +111,9 @@ def with_noise(log: Log, seeds: Iterable[int]) -> tuple[Study, dict[str, str]]:
 def cost_of(cost: Price) -> str:
     """ε of the run with its unit, neighbours and trust; where an open stage voids it, what stands beside it."""
     whole = cost.whole
-    epsilon = "∞" if math.isinf(whole.epsilon) else f"{whole.epsilon:.3g}"
-    words = f"ε = {epsilon} for the run, unit {whole.unit}, {whole.relation.replace('_', '-')}, trust: {whole.trust}"
+    words = (
+        f"ε = {_epsilon(cost)} for the run, unit {whole.unit}, {whole.relation.replace('_', '-')}, trust: {whole.trust}"
+    )
     beside = [f"; ε = {one.epsilon:.3g} {one.conditions[0]}" for one in cost.beside]
     return words + "".join(beside) + "."
 

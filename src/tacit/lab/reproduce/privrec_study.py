@@ -7,11 +7,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from tacit.catalog import Catalog, Field
 from tacit.device.method import build
 from tacit.device.round import KEYS
 from tacit.lab.buckets import prepare
+from tacit.lab.cut import owners
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import dataset
 from tacit.lab.protocol import load_protocol
@@ -19,8 +22,10 @@ from tacit.lab.reproduce.dplcf_study import first_present
 from tacit.lab.run import Run
 from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate
-from tacit.lab.split import Cases, Split
+from tacit.lab.split import Split
 from tacit.lab.statistics import Interval, interval
+from tacit.lab.worlds.apps import BEGIN, draw
+from tacit.lab.worlds.apps_settings import settings as settings_of
 from tacit.plans import Plan
 
 WAY = load_protocol("privrec")
@@ -36,6 +41,8 @@ ROWS = {
     "popularity": "popularity",
     "untrained": "privrec",
 }
+STAND_IN = "synthetic stand-in for Frappe"
+_FIELDS = {"daytime": 4, "weekday": 7, "isweekend": 2, "homework": 3, "weather": 9, "country": 80, "city": 233}
 CHANCE = "by chance"  # whether a person is ranked so
 ONE_STEP = ("PrivRec-SGD", "NN-SELF")  # their number of epochs is what they are
 
@@ -50,12 +57,19 @@ class Size(NamedTuple):
     cohorts: tuple[int, ...]
     epsilons: tuple[float, ...]
     window: int = 50  # newest events of which masked copies are made
+    quick: Mapping[str, Any] = {}  # what is less in parts that train many models
+    trained: int = 80  # E₁, rounds of PrivRec's network
+    cohort: int = 20  # M, people a round where there is no noise
+    clip: float = 40.0  # S, where there is
+    targets: int = 10  # models of each row that membership is asked of
 
 
 SIZES = {
     "small": Size(
         {"dim": 16, "hidden": (16, 8, 8, 4), "epochs": 10, "most": 100},
         *(200, (20, 40, 60, 80), (5, 10, 20), (5, 20), (1.0, 8.0), 20),
+        {"epochs": 5, "most": 50},
+        targets=3,
     ),
     "paper": Size(
         {"dim": 64, "hidden": (64, 32, 16, 8), "epochs": 100, "most": 200},
@@ -67,7 +81,7 @@ SIZES = {
 
 def quicker(size: Size) -> Size:
     """Less to do at home, for parts that train many models; the paper's size stays as it is."""
-    return size._replace(hyper={**size.hyper, "epochs": 5, "most": 50}) if size is SIZES["small"] else size
+    return size._replace(hyper={**size.hyper, **size.quick})
 
 
 @dataclass(eq=False)
@@ -77,7 +91,12 @@ class Log:
     label: str
     people: Population
     size: Size
+    stand_in: str = ""  # what is said in every title and row where the log stands for another
     known: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def told(self, name: str) -> str:
+        """A title or a row's name, with what the log stands for."""
+        return f"{name} [{self.stand_in}]" if self.stand_in else name
 
     @property
     def grid(self) -> tuple[int]:
@@ -88,10 +107,7 @@ class Log:
         """The protocol's split; of the people held out, no more are asked than the size says."""
         if seed not in self.known:
             split = WAY.split(self.people, seed)
-            asked = np.unique(split.test.device)[: self.size.asked]
-            keep = np.isin(split.test.device, asked)
-            test = Cases(**{name: part[keep] for name, part in vars(split.test).items()})
-            self.known[seed] = replace(split, test=test)
+            self.known[seed] = split.among(np.unique(split.test.device)[: self.size.asked])
         return self.known[seed]
 
     def values(self, plan: Plan, seed: int) -> dict[str, np.ndarray]:
@@ -112,16 +128,57 @@ def movie_log(data: str | None, size: str) -> Log:
     return Log(name, dataset(name), SIZES[size])
 
 
-def app_log(size: str) -> Log | None:
-    """Frappe, where it is."""
+def app_log(size: str) -> Log:
+    """Frappe where it is, else launches of its shape; with the paper's E₁ = 40, M = 30 and S = 35."""
+    chosen = SIZES[size]._replace(trained=40, cohort=30, clip=35.0)
     name = first_present(("frappe",))
-    return None if name is None else Log(name, dataset(name), SIZES[size])
+    if name is not None:
+        return Log(name, at_home(dataset(name)), chosen)
+    people = frappe_like()
+    words = f"{len(people):,} people, {people.catalog.n_items:,} apps, {people.items.size:,} launches"
+    return Log(f"{STAND_IN}: {words}", people, chosen, STAND_IN)
 
 
-def launch_log(size: str) -> Log:
-    """A synthetic log of app launches, for what can do without Frappe's fields."""
-    people = dataset("apps", users=900, days=2)
-    return Log(f"apps, synthetic, {len(people):,} people", people, SIZES[size])
+def at_home(log: Population) -> Population:
+    """The log with each person's most frequent surroundings as fields of their own.
+
+    The paper counts an event's surroundings among a user's features; here a person's fields are the same in every event.
+    """
+    own = [(at, one) for at, one in enumerate(log.catalog.event_fields) if one.kind == "categorical"]
+    context = np.zeros((log.items.size, len(log.catalog.event_fields))) if log.context is None else log.context
+    person = [_most_frequent(log, context[:, at].astype(int), one.size) for at, one in own]
+    fields = tuple(one for _, one in own)
+    catalog = Catalog(log.catalog.n_items, log.catalog.attributes, log.catalog.item_fields, fields)
+    return replace(log, catalog=catalog, context=None, person=np.stack(person, axis=1).astype(np.float32))
+
+
+def _most_frequent(log: Population, values: np.ndarray, size: int) -> np.ndarray:
+    """Of each person; -1 where no value is known."""
+    known, counts = values >= 0, np.zeros((len(log), size), int)
+    np.add.at(counts, (owners(log)[known], values[known]), 1)
+    return np.where(counts.any(axis=1), counts.argmax(axis=1), -1)
+
+
+def frappe_like(users: int = 957, apps: int = 4082, seed: int = 0) -> Population:
+    """Synthetic launches with as many people, apps and fields as Frappe has. No person lives in them.
+
+    The part of the day, the weekday and the weekend are those of a person's launches; the other fields, and the price
+    of an app, are drawn and tell nothing.
+    """
+    fewer = {"n_median": 20.0, "sessions": 0.8, "installs": 0.6}  # apps of a person, and launches
+    made = draw(replace(settings_of("apps500"), apps=apps, **fewer), users, seed)
+    rng, moments = np.random.default_rng([seed, 0xF4]), made.require_times("frappe_like")
+    day = ((moments - BEGIN) // 86_400).astype(int)
+    known = {"daytime": ((moments % 86_400) // 21_600).astype(int), "weekday": (day + 3) % 7}
+    known["isweekend"] = (known["weekday"] >= 5).astype(int)
+    person = [
+        _most_frequent(made, known[name], size) if name in known else rng.integers(size, size=users)
+        for name, size in _FIELDS.items()
+    ]
+    fields = tuple(Field(name, "categorical", size) for name, size in _FIELDS.items())
+    costs = jnp.asarray(rng.random(apps) < 0.2, jnp.float32)
+    catalog = Catalog(apps, {"cost": costs}, (Field("cost", "categorical", 2),), fields)
+    return replace(made, catalog=catalog, person=np.stack(person, axis=1).astype(np.float32))
 
 
 @dataclass
@@ -147,14 +204,24 @@ def plan_of(row: str, size: Size, settings: Mapping[str, Any] | None = None) -> 
     methods = [stage.method for stage in plan.stages]
     if methods == ["privrec"] and row != "dp-privrec-one":  # whose size is part of what it promises to be worth
         hyper = {name: value for name, value in size.hyper.items() if name != "epochs" or row not in ONE_STEP}
-        plan = choose(plan, {f"hyper.{name}": value for name, value in hyper.items()})
+        plan = choose(plan, {**{f"hyper.{name}": value for name, value in hyper.items()}, **_as_trained(plan, size)})
     if methods == ["masks", "privrec"] and row != "dp-privrec-two":
         hyper = {f"2.hyper.{name}": value for name, value in size.hyper.items()}
         window = {f"{number}.hyper.window": size.window for number in (1, 2)}
-        plan = choose(plan, {"1.hyper.dim": size.hyper["dim"], **hyper, **window})
+        plan = choose(plan, {"1.hyper.dim": size.hyper["dim"], **hyper, **window, **_as_trained(plan, size)})
     if row == "untrained":
         plan = replace(plan, stages=(replace(plan.stages[0], trains=(), rounds=0),))
     return choose(plan, settings)
+
+
+def _as_trained(plan: Plan, size: Size) -> dict[str, Any]:
+    """E₁, and M where there is no noise or S where there is, in the stages that train PrivRec's network in rounds."""
+    found: dict[str, Any] = {}
+    for number, stage in enumerate(plan.stages, 1):
+        if stage.method == "privrec" and "count" in stage.cohort:
+            bound = {"privacy.clip": size.clip} if "clip" in stage.privacy else {"cohort.count": size.cohort}
+            found |= {f"{number}.{name}": value for name, value in {"rounds": size.trained, **bound}.items()}
+    return found
 
 
 def study(log: Log, seeds: Iterable[int], rows: Iterable[str]) -> Study:
