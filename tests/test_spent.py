@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from tacit.cli.common import _spent
 from tacit.device.ledgers import Ledgers
 from tacit.errors import PlanError
 from tacit.kit import Kit
@@ -68,6 +69,7 @@ def test_tables_and_reports_say_raw_data(name, unfitted):
     assert found.sent == "raw data"
     assert found.to_dict()["sent"] == "raw data"
     assert found.to_dict()["bytes_up_per_device"] is None
+    assert "ε ∞ and ∞ (no budget); raw data" in _spent(found.run.spent())
     made = dossier(found)
     assert made["outlook"][0]["verdict"] == "raw data"
     assert made["specimen"]["kind"] == "raw"
