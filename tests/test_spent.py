@@ -6,10 +6,12 @@ import math
 import numpy as np
 import pytest
 
+from tacit.cli.common import _spent
 from tacit.device.ledgers import Ledgers
 from tacit.errors import PlanError
 from tacit.kit import Kit
 from tacit.lab import central, thirdparty
+from tacit.lab.bill import together
 from tacit.lab.data import from_events
 from tacit.lab.dossier import dossier
 from tacit.lab.outlook import outlook
@@ -22,6 +24,7 @@ from tacit.privacy.budget import Budget
 from tacit.privacy.card import card, to_markdown
 from tacit.privacy.price import price
 from tacit.privacy.sampler import Pooled, build_sampler
+from tacit.record import write_arrays
 from tacit.report.page import page as render
 from tacit.wire import pack
 from toys import small_world
@@ -68,6 +71,7 @@ def test_tables_and_reports_say_raw_data(name, unfitted):
     assert found.sent == "raw data"
     assert found.to_dict()["sent"] == "raw data"
     assert found.to_dict()["bytes_up_per_device"] is None
+    assert "ε ∞ and ∞ (no budget); raw data" in _spent(found.run.spent())
     made = dossier(found)
     assert made["outlook"][0]["verdict"] == "raw data"
     assert made["specimen"]["kind"] == "raw"
@@ -129,6 +133,12 @@ def test_one_stage_of_raw_data_is_enough(unfitted):
     assert run.sent == "raw data"
     assert dossier(run)["specimen"]["kind"] == "raw"
     assert [page.bytes > 0 for page in run.ledgers.pages] == [False, True], "messages are counted beside it"
+
+
+def test_several_runs_over_raw_data_have_no_finite_cost_together():
+    raw, private = (price(plan, 50) for plan in (load_plan("itemknn"), choose("fcf", LAPLACE)))
+    assert together([private] * 2).epsilon == pytest.approx(2.0)
+    assert together([raw] * 2).epsilon == together([raw, private]).epsilon == math.inf
 
 
 class Elsewhere(Pooled):
@@ -252,5 +262,5 @@ def test_bytes_survive_a_folder(tmp_path):
 def test_ledgers_without_bytes_of_their_own_are_read_as_before(tmp_path):
     run = simulate(choose("popularity"), small_world(4), quiet=True)
     run.ledgers.save(tmp_path)
-    np.savez(tmp_path / "ledgers.npz", **{"['counts']": run.ledgers.counts})
+    write_arrays(tmp_path / "ledgers.npz", {"counts": run.ledgers.counts})
     assert Ledgers.load(tmp_path, run.ledgers.users).summary(Budget(math.inf)) == run.ledgers.summary(Budget(math.inf))

@@ -14,7 +14,7 @@ from tacit.lab.federation import Federation
 from tacit.lab.shelf import choose
 from tacit.plans import Plan, Stage
 from tacit.privacy.mechanism import mechanism_class
-from tacit.privacy.sampler import SAMPLERS, build_sampler
+from tacit.privacy.sampler import SAMPLERS, Sampler
 from tacit.server.rule import RULES, Optimiser
 from tacit.settings import known_settings
 
@@ -50,12 +50,13 @@ def settings_of(plan: Plan) -> list[str]:
 
 def _settings_of(stage: Stage) -> list[str]:
     names = ["method", "hyper", *_inside("hyper", method_class(stage.method))]
-    if not stage.trains or build_sampler(stage.cohort).fitted != "rounds":
+    sampler = SAMPLERS.get(stage.cohort["sampler"], Sampler)  # its settings may be yet to come
+    if not stage.trains or sampler.fitted != "rounds":
         return names
-    mechanism, rule, sampler = stage.privacy["mechanism"], stage.server["rule"], stage.cohort["sampler"]
+    mechanism, rule = stage.privacy["mechanism"], stage.server["rule"]
     names += ["trains", "rounds", "privacy", "privacy.mechanism", *_inside("privacy", mechanism_class(mechanism))]
     names += ["server", "server.rule", *_inside("server", RULES.get(rule, Optimiser))]
-    return [*names, "cohort", "cohort.sampler", *_inside("cohort", SAMPLERS.get(sampler))]
+    return [*names, "cohort", "cohort.sampler", *_inside("cohort", sampler)]
 
 
 def _inside(table: str, part: type | None) -> list[str]:
