@@ -266,6 +266,7 @@ def test_choices_are_shown_and_undone(town):
     tacit("device", "share", "--home", home(town), "--allow", 3, "--allow", "genre=Horror")
     assert "discloses   π = 0.3; never: 5" in tacit("device", "status", "--home", home(town))
     assert Store(home(town)).choices[""].share == 0.3  # what is not named stays
+    assert (home(town) / "choices.json").stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(
