@@ -18,14 +18,20 @@ from deployment import RUN, Town, post, short_world, write_history
 from tacit.audit.attacks import Known, Seen, load_attack
 from tacit.catalog import Catalog, Field
 from tacit.cli import app
+from tacit.device import shard
 from tacit.device.choices import Choice
-from tacit.device.method import method_class, method_names, revealed
+from tacit.device.method import build, method_class, method_names, revealed
 from tacit.device.store import Store
 from tacit.errors import DataError, DeviceError
+from tacit.lab.cut import owners, take
 from tacit.lab.data import Population
+from tacit.lab.data.cleaning import of_marked_items
 from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate
 from tacit.letters import to_plain
+from tacit.plans import Plan
+from tacit.privacy.mechanism import build_mechanism
+from tacit.server.round import open_round
 from tacit.wire import unpack
 from toys import ITEMS, close
 
@@ -169,8 +175,6 @@ def test_a_share_in_the_log_of_a_device_is_checked_at_home(tmp_path):
 
 def without(world: Population, person: int, items: list[int]) -> Population:
     """The world as if somebody had never had some items."""
-    from tacit.lab.cut import owners, take
-
     return take(world, ~((owners(world) == person) & np.isin(world.items, items)))
 
 
@@ -181,38 +185,62 @@ def sent_by(folder, world: Population, choice: Choice | None, plan=PLAN, rounds:
     return messages(town, rounds)
 
 
-@settings(max_examples=8, deadline=None)
-@given(
-    seed=st.integers(0, 50), pi=st.sampled_from([0.0, 0.5, 1.0]), memo=st.booleans(), triples=st.sampled_from([1, 3])
-)
-def test_reports_are_the_same_whether_or_not_a_person_has_what_they_never_share(
-    tmp_path_factory, seed, pi, memo, triples
-):
-    """To the last bit: so neither the item nor the list can be read from any message."""
-    world = described(3, seed)
-    hyper = {"hyper.pi": pi, "hyper.pi_memo": memo, "hyper.triples": triples}
-    plan = choose("fpl", {"rounds": 4, "hyper.dim": 2, **hyper})
+def test_letters_are_the_same_whether_or_not_a_person_has_what_they_never_share(tmp_path):
+    """To the last byte: so neither the item nor the list can be read from any message."""
+    world = described(3)
     mine = np.unique(world.items[: world.offsets[1]])
     item, absent = int(mine[0]), int(np.setdiff1d(np.arange(ITEMS), mine)[0])
-    folder = tmp_path_factory.mktemp("towns")
-    never = sent_by(folder / "never", world, Choice(items=(str(item),)), plan)
-    assert never == sent_by(folder / "lacks", without(world, 0, [item]), None, plan)
-    assert never == sent_by(folder / "listed", without(world, 0, [item]), Choice(items=(str(item), str(absent))), plan)
+    never = sent_by(tmp_path / "never", world, Choice(items=(str(item),)))
+    assert never == sent_by(tmp_path / "lacks", without(world, 0, [item]), None)
+    assert never == sent_by(tmp_path / "listed", without(world, 0, [item]), Choice(items=(str(item), str(absent))))
+    assert never != sent_by(tmp_path / "shares", world, None)
+
+
+def stepped(people: Population, plan: Plan, rounds: int = 6) -> list[np.ndarray]:
+    """Everything that people send in some rounds, by the code of a real device."""
+    method, mechanism = build(plan.stages[0], people.catalog), build_mechanism(plan.stages[0].privacy)
+    everybody, params = np.arange(len(people)), method.init(jax.random.key(0))
+    homes = shard.furnish(np.arange(2 * len(people), dtype=np.uint32).reshape(-1, 2))
+    homes, sent = shard.enter_all(method, 0, people, homes, None), []
+    for number in range(rounds):
+        broadcast = open_round(number, params)
+        homes, reports, _ = shard.step_some(method, mechanism, 0, broadcast, people, homes, everybody)
+        sent += [np.asarray(leaf) for leaf in jax.tree.leaves(reports)]
+    return sent
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 1000), st.sampled_from([(0.0, False, 1), (0.5, True, 1), (1.0, False, 3)]))
+def test_reports_are_the_same_whether_or_not_people_have_what_they_never_share(seed, settings):
+    """Whoever marks whichever of their items: at several shares, with kept coins or without, one pair or several."""
+    world, (pi, memo, triples) = short_world(4, seed), settings
+    plan = choose("fpl", {"hyper.dim": 2, "hyper.pi": pi, "hyper.pi_memo": memo, "hyper.triples": triples})
+    marked = np.random.default_rng(seed).random(world.items.size) < 0.3
+    never = of_marked_items(owners(world), world.items, marked)
+    hidden, lacking = stepped(replace(world, never=never), plan), stepped(take(world, ~never), plan)
+    for one, other in zip(hidden, lacking, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_the_same_with_noise_and_with_other_methods(tmp_path):
     """A list of items is no business of a method: it never sees them."""
     world = described(3)
     item = int(world.items[0])
-    for name, changes in (
-        ("fpl-dp", {"rounds": 2, "hyper.dim": 2}),
-        ("fcf", {"rounds": 2, "hyper.dim": 2}),
-        ("dplcf", {}),
-    ):
+    for name, changes in (("fpl-dp", {"rounds": 1, "hyper.dim": 2}), ("dplcf", {})):
         plan = choose(name, changes)
         rounds = plan.stages[0].rounds
         never = sent_by(tmp_path / name / "never", world, Choice(items=(str(item),)), plan, rounds)
         assert never == sent_by(tmp_path / name / "lacks", without(world, 0, [item]), None, plan, rounds)
+
+
+def test_devices_that_never_share_end_where_the_simulator_does(tmp_path):
+    """A list at home is the simulator's column of marks."""
+    town = Town(tmp_path, PLAN, described(4), (1, 3)).enrol()
+    for number in (0, 1):
+        tacit("device", "share", "--home", home(town, number), "--never-category", "genre=Horror")
+    town.play()
+    log = replace(town.world, never=town.world.items % 2 == 1)
+    close(town.session.params, simulate(PLAN, log, quiet=True).params)
 
 
 def test_a_category_is_all_its_items_now_and_later(tmp_path):
@@ -266,6 +294,7 @@ def test_choices_are_shown_and_undone(town):
     tacit("device", "share", "--home", home(town), "--allow", 3, "--allow", "genre=Horror")
     assert "discloses   π = 0.3; never: 5" in tacit("device", "status", "--home", home(town))
     assert Store(home(town)).choices[""].share == 0.3  # what is not named stays
+    assert (home(town) / "choices.json").stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(

@@ -238,6 +238,16 @@ def test_an_empty_history_has_the_same_form(name):
 
 
 @every
+def test_a_share_counts_where_the_method_says_so_and_nowhere_else(name):
+    world = small_world()
+    hand = Hand(name, world)
+    history = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), world.histories(np.array([0]), 64))
+    owns = [hand.method.prepare(history._replace(share=jnp.asarray(share))) for share in (0.0, 1.0)]
+    equal = all(np.array_equal(one, other) for one, other in zip(*map(jax.tree.leaves, owns)))
+    assert equal != hand.method.withholds
+
+
+@every
 def test_learns_the_checkerboard_or_says_that_it_does_not(name):
     world, answers = checkerboard(20)
     plan = suggested(name)

@@ -110,6 +110,7 @@ class Store:
         """Change what these people let be seen; without a name, what holds for everybody here."""
         choices = self.choices
         made = {user: change(choices.get(user, Choice())) for user in map(str, users or [EVERYBODY])}
+        private(self.path / "choices.json.partial")  # what somebody hides is for nobody else to read
         write_json(self.path / "choices.json", {user: one.to_dict() for user, one in {**choices, **made}.items()})
 
     @property
