@@ -193,23 +193,24 @@ def misfit(method: Method, mechanism: Mechanism, rule: Rule) -> str:
     return ""
 
 
-def refusal(method: str, mechanism: str) -> str:
-    """Why a method's suggested stage takes no such mechanism, whatever its suggested settings; empty where it does.
+def refusals(method: str) -> dict[str, str]:
+    """For each mechanism, why a method's suggested stage does not take it, whatever its suggested settings; empty where it does.
 
-    >>> refusal("fcf", "gaussian")
-    ''
-    >>> refusal("mfu", "gaussian")
-    'nothing leaves the device'
+    >>> refusals("fcf")["gaussian"], refusals("mfu")["gaussian"]
+    ('', 'nothing leaves the device')
     """
     stage = suggested(method).stages[0]
-    sampler, rule = sampler_of(stage), build_rule(stage.server)
-    if sampler.fitted != "rounds":
-        return "the lab fits the model, and no mechanism is asked"
+    if sampler_of(stage).fitted != "rounds":
+        return dict.fromkeys(mechanism_names(), "the lab fits the model, and no mechanism is asked")
     if not stage.rounds:
-        return "nothing leaves the device"
-    made = fill(method_class(method), stage.hyper, f"{method}: hyper", catalog=Catalog(1))
+        return dict.fromkeys(mechanism_names(), "nothing leaves the device")
+    made, rule = build(stage, Catalog(1)), build_rule(stage.server)
+    return {name: _refusal(made, name, rule) for name in mechanism_names()}
+
+
+def _refusal(method: Method, mechanism: str, rule: Rule) -> str:
     tried = (build_mechanism({"mechanism": mechanism, **some}) for some in mechanism_class(mechanism).suggested)
-    reasons = [misfit(made, one, rule) for one in tried]
+    reasons = [misfit(method, one, rule) for one in tried]
     return "" if "" in reasons else reasons[0]
 
 
