@@ -1,6 +1,6 @@
 """BPR in the lab: item factors from pooled pairs of items had and not had. The descent serves GMF too."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,7 +24,23 @@ class Batch(NamedTuple):
     counts: jax.Array  # float32[b, negatives]: 0 there, and where a rival is had after all
 
 
-Loss = Callable[[dict, Batch, float], jax.Array]
+class Pace(NamedTuple):
+    """How far a step goes, and what size costs; arrays where several descents go side by side."""
+
+    rate: Any
+    penalty: Any
+
+
+class Own(NamedTuple):
+    """Everybody's pairs of a person and an item had."""
+
+    people: jax.Array  # int32[pairs]
+    items: jax.Array  # int32[pairs]
+    has: jax.Array  # uint8[people, N / 8], the same as bits
+
+
+Loss = Callable[[dict, Batch, Any], jax.Array]
+_adam = optax.scale_by_adam()
 
 
 def fit(method: Any, population: Population) -> dict:
@@ -33,7 +49,7 @@ def fit(method: Any, population: Population) -> dict:
     return {name: made[name] for name in ("items", "bias")}
 
 
-def pairwise(params: dict, batch: Batch, penalty: float) -> jax.Array:
+def pairwise(params: dict, batch: Batch, penalty: Any) -> jax.Array:
     """−ln σ(score_ui − score_uj) and λ(|p_u|² + |q_i|² + |q_j|²), the mean over pairs."""
     p, q = params["people"][batch.people], params["items"][batch.had]
     r, b = params["items"][batch.rivals], params["bias"]
@@ -51,34 +67,54 @@ def first_factors(method: Any, population: Population) -> dict:
 
 def descend(loss: Loss, params: dict, method: Any, population: Population) -> dict:
     """Adam over all that everybody has, batch by batch, `epochs` times, with fresh rivals each time."""
+    pace = Pace(method.rate, method.penalty)
+    return next(descents(loss, params, method, pace, population, (method.epochs,)))
+
+
+def descents(
+    loss: Loss, params: dict, method: Any, pace: Pace, population: Population, looks: Iterable[int]
+) -> Iterator[dict]:
+    """What Adam has reached after each of some numbers of epochs, in ascending order.
+
+    Where `pace` holds arrays, params have the same leading axis: one descent for each, all on the same batches.
+    """
+    own, n = _own(population), population.catalog.n_items
+    sizes, several = (method.batch, method.negatives, n), np.ndim(pace.rate) > 0
+    one = jax.vmap(_adam.init) if several else _adam.init
+    state, done = (jax.tree.map(jnp.array, params), one(params)), 0  # a copy: each epoch consumes what it is given
+    for look in looks:
+        for epoch in range(done, look):
+            key = jax.random.fold_in(jax.random.key(2, impl=KEYS), epoch)
+            state = (_epochs if several else _epoch)(loss, sizes, key, own, pace, state)
+        done = look
+        yield jax.tree.map(jnp.array, state[0])
+
+
+def _own(population: Population) -> Own:
+    """Everybody's pairs, each once."""
     n = population.catalog.n_items
     pairs = np.unique(owners(population) * n + population.items)
     people, items = (jnp.asarray(part, jnp.int32) for part in np.divmod(pairs, n))
     packed = np.zeros((len(population), n), bool)
     packed[np.asarray(people), np.asarray(items)] = True
-    has = jnp.asarray(np.packbits(packed, axis=1))
-    adam = optax.adam(method.rate)
-    state = (params, adam.init(params))
-    for epoch in range(method.epochs):
-        key = jax.random.fold_in(jax.random.key(2, impl=KEYS), epoch)
-        state = _epoch(loss, adam, (method.batch, method.negatives, n), method.penalty, key, state, people, items, has)
-    return state[0]
+    return Own(people, items, jnp.asarray(np.packbits(packed, axis=1)))
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=5)
-def _epoch(
-    loss: Loss,
-    adam: optax.GradientTransformation,
-    sizes: tuple[int, int, int],
-    penalty: float,
-    key: jax.Array,
-    state: tuple,
-    people: jax.Array,
-    items: jax.Array,
-    has: jax.Array,
-) -> tuple:
+@partial(jax.jit, static_argnums=(0, 1), donate_argnums=5)
+def _epoch(loss: Loss, sizes: tuple[int, int, int], key: jax.Array, own: Own, pace: Pace, state: tuple) -> tuple:
+    return _pass(loss, sizes, key, own, pace, state)
+
+
+@partial(jax.jit, static_argnums=(0, 1), donate_argnums=5)
+def _epochs(loss: Loss, sizes: tuple[int, int, int], key: jax.Array, own: Own, pace: Pace, state: tuple) -> tuple:
+    """As `_epoch` for many descents side by side; what is drawn is drawn once for all."""
+    return jax.vmap(partial(_pass, loss, sizes, key, own))(pace, state)
+
+
+def _pass(loss: Loss, sizes: tuple[int, int, int], key: jax.Array, own: Own, pace: Pace, state: tuple) -> tuple:
     """One pass in random order; the last batch is filled with rows that do not count."""
     size, negatives, n = sizes
+    people, items, has = own
     shuffle, draw = jax.random.split(key)
     batches = -(-people.shape[0] // size)
     order = jax.random.permutation(shuffle, people.shape[0])
@@ -88,8 +124,9 @@ def _epoch(
         params, moments = state
         at, key = turn
         batch = _batch(key, people[at], items[at], at >= 0, has, negatives, n)
-        slope = jax.grad(loss)(params, batch, penalty)
-        moves, moments = adam.update(slope, moments, params)
+        slope = jax.grad(loss)(params, batch, pace.penalty)
+        moves, moments = _adam.update(slope, moments, params)
+        moves = jax.tree.map(lambda move: -pace.rate * move, moves)
         return (optax.apply_updates(params, moves), moments), None
 
     return jax.lax.scan(step, state, (order, jax.random.split(draw, batches)))[0]

@@ -1,8 +1,9 @@
 """The orders that DPLCF's paper found, D1 to D7, each held or failed by the numbers of a study, with tests and reasons."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
-from tacit.lab.reproduce.dplcf_study import CENTRAL, Study
+from tacit.lab.reproduce.dplcf_study import CENTRAL, JUDGED, Study
 
 CUTS = tuple(range(2, 11))
 PRIVATE = ("BPR-MF", "GMF", "LCF-AP", "LCF-SP", "DPLCF-AP", "DPLCF-SP")
@@ -23,6 +24,19 @@ def orders(found: Study, metric: str) -> list[str]:
         ),
     )
     return [*notes, *(_tested(found, *pair, metric) for pair in pairs)]
+
+
+def searched(found: Study) -> list[str]:
+    """What was chosen for the central models, out of how many settings."""
+    return [
+        f"{row}: {_settings(one.best.settings)}, the best of {len(one.tried)} settings by {JUDGED} of everybody's last training "
+        f"item, which was held out ({JUDGED} {one.best.value:.4f}; the worst has {min(t.value for t in one.tried):.4f})."
+        for row, one in found.chosen.items()
+    ]
+
+
+def _settings(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.removeprefix('hyper.')} {value:g}" for name, value in settings.items())
 
 
 def flat(means: Mapping[str, list[float]], ours: str, label: str) -> str:
