@@ -38,7 +38,13 @@ def part(one: dict[str, Any], digits: int = 3) -> str:
     """A table or a figure under its title, with its notes."""
     notes = "\n".join(f"- {note}" for note in one["notes"])
     body = _rows(one) if "rows" in one else _points(one, digits)
-    return f"**{one['title']}** ({one['data']}; the paper's numbers in brackets)\n\n{body}\n\n{notes}\n"
+    beside = "; the paper's numbers in brackets" if _printed(one) else ""
+    return f"**{one['title']}** ({one['data']}{beside})\n\n{body}\n\n{notes}\n"
+
+
+def _printed(one: dict[str, Any]) -> bool:
+    """Whether the paper prints any number of this part."""
+    return any(cell.get("paper") is not None for cells in one.get("rows", {}).values() for cell in cells.values())
 
 
 def _rows(one: dict[str, Any]) -> str:

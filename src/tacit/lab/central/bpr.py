@@ -1,4 +1,7 @@
-"""BPR in the lab: item factors from pooled pairs of items had and not had. The descent serves GMF too."""
+"""BPR in the lab: item factors from pooled pairs of items had and not had. The descent serves GMF too.
+
+Two ways: batches and Adam, as is usual now; and one triple after the other by plain ascent, as it was published.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -12,6 +15,7 @@ import optax
 from tacit.device.round import KEYS
 from tacit.lab.cut import owners
 from tacit.lab.data import Population
+from tacit.nets.pairwise import Penalties, slopes
 
 
 class Batch(NamedTuple):
@@ -138,3 +142,75 @@ def _batch(
     rivals = jax.random.randint(key, (people.shape[0], negatives), 0, n)
     bit = (has[people[:, None], rivals // 8] >> (7 - rivals % 8).astype(jnp.uint8)) & 1
     return Batch(people, had, rivals, real.astype(jnp.float32), jnp.where(real[:, None], 1.0 - bit, 0.0))
+
+
+# ---- one triple after the other ----
+
+
+class Triples(NamedTuple):
+    """What is drawn for a stretch of single steps."""
+
+    people: np.ndarray  # int[t]
+    had: np.ndarray  # int[t]
+    rivals: np.ndarray  # int[t]
+    shown: np.ndarray  # bool[t]: whether the item had moves too
+
+
+def one_by_one(
+    method: Any, population: Population, looks: Iterable[int], seed: int = 0, *, by: str = "record", pi: float = 1.0
+) -> Iterator[dict]:
+    """Factors of people and items after each of some numbers of epochs, in ascending order.
+
+    BPR as published: an epoch is as many triples as there are records; the person and both items move at once, with the
+    rate and the penalties of FPL's `method`. `by` draws a record uniformly, or a "person" and then one of their items; with
+    "person", the item had moves with probability `pi`, which is sFPL with one triple a round.
+    """
+    own, people, n = _own(population), len(population), population.catalog.n_items
+    rng = np.random.default_rng([seed, 11])
+    # One table of everybody's row and every item's, a bias in front: it is read once a step and written in place.
+    table = jnp.asarray(method.spread * rng.normal(size=(people + n, method.dim + 1)), jnp.float32)
+    pairs, done = np.asarray(own.people, np.int64) * n + np.asarray(own.items), 0
+    for look in looks:
+        for _ in range(done, look):
+            some = _draw(rng, pairs, people, n, by, pi)
+            rows = np.stack([some.people, people + some.had, people + some.rivals], axis=1).astype(np.int32)
+            table = _ascend(method.rate, method.penalties, table, rows, some.shown)
+        done = look
+        made = np.asarray(table)
+        yield {"people": made[:people, 1:], "items": made[people:, 1:], "bias": made[people:, 0]}
+
+
+def _draw(rng: np.random.Generator, pairs: np.ndarray, people: int, n: int, by: str, pi: float) -> Triples:
+    """An epoch's triples; who has everything has no rival and is not drawn."""
+    start = np.searchsorted(pairs, n * np.arange(people + 1))
+    count = np.diff(start)
+    able = np.flatnonzero((count > 0) & (count < n))
+    if by == "person":
+        who = rng.choice(able, pairs.size)
+        at = start[who] + rng.integers(count[who])
+    else:
+        at = rng.choice(np.flatnonzero(np.isin(pairs // n, able)), pairs.size)
+        who = pairs[at] // n
+    rivals = rng.integers(n, size=who.size)
+    while (bad := _among(pairs, who * n + rivals)).any():
+        rivals[bad] = rng.integers(n, size=int(bad.sum()))
+    return Triples(who, pairs[at] % n, rivals, rng.random(who.size) < pi)
+
+
+def _among(pairs: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    return pairs[np.minimum(np.searchsorted(pairs, keys), pairs.size - 1)] == keys
+
+
+@partial(jax.jit, static_argnums=1, donate_argnums=2)
+def _ascend(rate: float, penalties: Penalties, table: jax.Array, rows: jax.Array, shown: jax.Array) -> jax.Array:
+    """Every triple in turn: rows are of the person, the item had and the rival, int32[t, 3]."""
+
+    def step(table: jax.Array, turn: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        at, shows = turn
+        p, i, j = table[at]
+        made = slopes(p[1:], i[1:], j[1:], i[0], j[0], penalties)
+        had = jnp.where(shows, jnp.append(made.bias_had, made.had), 0.0)
+        moves = jnp.stack([jnp.append(0.0, made.person), had, jnp.append(made.bias_rival, made.rival)])
+        return table.at[at].add(rate * moves, unique_indices=True, mode="promise_in_bounds"), None
+
+    return jax.lax.scan(step, table, (rows, shown))[0]
