@@ -6,6 +6,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from tacit.device.method import build
@@ -218,10 +219,11 @@ def tuned(row: str, log: Log, seed: int, epsilon: float) -> Tuned:
 
 def _side_by_side(row: str, dim: int, paces: list[tuple[float, float]], lies: Population) -> Iterable[np.ndarray]:
     """A model's scores for each rate and penalty, all fitted on the same batches at once: in a third of the time."""
-    model, method = CENTRAL[row], build(choose(ROWS[row][0], {"hyper.dim": dim}).stages[0], lies.catalog)
+    model, stage = CENTRAL[row], choose(ROWS[row][0], {"hyper.dim": dim}).stages[0]
+    method = build(stage, lies.catalog)
     first = jax.tree.map(lambda leaf: np.stack([leaf] * len(paces)), first_factors(method, lies))
     pace = Pace(*(np.array(part, np.float32) for part in zip(*paces)))
-    made = next(descents(model.loss, first, method, pace, lies, (method.epochs,)))
+    made = next(descents(model.loss, first, method, pace, lies, (stage.hyper["epochs"],)))
     return (np.asarray(model.scores({name: leaf[k] for name, leaf in made.items()})) for k in range(len(paces)))
 
 
@@ -230,11 +232,12 @@ def central_ranks(scores: np.ndarray, split: Split, candidates: Candidates, seed
     device, target = split.test.device, split.test.target
     offered, keys = candidates.rows(np.arange(device.size)), jax.random.split(jax.random.key(seed), device.size)
     if offered is not None:
-        some = np.where(offered >= 0, scores[device[:, None], offered], -np.inf)
-        return np.asarray(jax.vmap(placed, (0, 0, None))(keys, some, 0)[0])
+        scores, target = np.where(offered >= 0, scores[device[:, None], offered], -np.inf), np.zeros_like(target)
+        return np.asarray(jax.vmap(placed)(keys, jnp.asarray(scores), jnp.asarray(target))[0])
     had = seen_mask(split.asked, device, np.arange(scores.shape[1]))
     had[np.arange(device.size), target] = False
-    return np.asarray(jax.vmap(placed)(keys, np.where(had, -np.inf, scores[device]), target)[0])
+    scores = np.where(had, -np.inf, scores[device])
+    return np.asarray(jax.vmap(placed)(keys, jnp.asarray(scores), jnp.asarray(target))[0])
 
 
 def _heard(plan: Plan, log: Log, heard: dict, seed: int) -> Said:
