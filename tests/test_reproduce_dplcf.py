@@ -121,7 +121,9 @@ def test_a_test_says_how_much_and_how_likely_by_chance(log):
 
 def test_every_epsilon_is_looked_at(log):
     better, worse = ranked(log, DPLCF_AP=10), ranked(log, DPLCF_AP=30)
-    rivals = ["LCF-AP", "LCF-SP"]
+    rivals = ["LCF-AP", "LCF-SP", "DPLCF-SP"]
+    named = "D6, DPLCF-AP above LCF-AP, LCF-SP and DPLCF-SP: "  # those that were run, and no other
+    assert always({0.5: better}, "DPLCF-AP", rivals, "HR@10").startswith(named)
     assert always({0.5: better, 1.0: better}, "DPLCF-AP", rivals, "HR@10").endswith(
         "holds on tastes; HR@10, at every ε."
     )

@@ -49,11 +49,12 @@ def flat(means: Mapping[str, list[float]], ours: str, label: str) -> str:
 
 
 def always(found: Mapping[float, Study], ours: str, rivals: list[str], metric: str) -> str:
-    """D6, from one study for each ε."""
+    """D6, from one study for each ε, against the rivals that were run at every one of them."""
     lost = [e for e, one in found.items() if one.mean(ours, metric) < max(one.mean(row, metric) for row in rivals)]
     words = "at every ε" if not lost else f"not at ε = {', '.join(f'{e:g}' for e in lost)}"
     label = next(iter(found.values())).log.label
-    return _said("D6", f"{ours} above every private rival as the paper has them", not lost, label, f"{metric}, {words}")
+    claim = f"{ours} above {', '.join(rivals[:-1])} and {rivals[-1]}"
+    return _said("D6", claim, not lost, label, f"{metric}, {words}")
 
 
 def _said(order: str, claim: str, held: bool, label: str, words: str) -> str:
