@@ -17,16 +17,15 @@ from tacit.lab.reproduce.fpl import BEST_PI, COLUMNS, TABLE1, TABLE2
 from tacit.lab.reproduce.fpl_study import (
     GRIDS,
     ROWS,
-    Attempt,
     Grid,
     Study,
-    Tuned,
     covered,
     log_of,
     logs,
     oldest_first,
     with_factors,
 )
+from tacit.lab.search import Tried, Tuned
 from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate
 from tacit.lab.split import Split
@@ -227,7 +226,7 @@ def test_the_paper_s_own_numbers_keep_the_paper_s_orders():
 
 def test_forms_do_as_many_triples_as_the_log_has_records(log):
     one = Study(log, QUICK, (0,))
-    one.factors = Tuned((Attempt({"rate": 0.05, "dim": 4, "epochs": 3}, 1.0),))
+    one.factors = Tuned((Tried({"rate": 0.05, "dim": 4, "epochs": 3}, 1.0),))
     for row in ("pFPL", "pFPL+"):
         stage = one.plan(row, 0.5, 10).stages[0]
         assert stage.rounds * stage.hyper["triples"] * log.people == pytest.approx(10 * log.records, rel=0.1)
@@ -275,7 +274,7 @@ def test_triples_are_drawn_by_record_or_by_person(by):
 def test_triples_in_the_lab_do_as_well_as_one_device_a_round(log):
     """The same law: F1 over some seeds is as high as that of the engine's rounds."""
     one = Study(log, QUICK, (0,))
-    one.factors = Tuned((Attempt({"rate": 0.05, "dim": 4, "epochs": 8}, 1.0),))
+    one.factors = Tuned((Tried({"rate": 0.05, "dim": 4, "epochs": 8}, 1.0),))
     lab, rounds = [], []
     for seed in range(4):
         one.seeds = (seed,)

@@ -19,6 +19,7 @@ from tacit.lab.data.datasets import about_dataset, dataset
 from tacit.lab.evaluate import ranks, seen_mask
 from tacit.lab.floor import true_pairs
 from tacit.lab.readings import Said, log_of, read, say
+from tacit.lab.search import Tried, Tuned
 from tacit.lab.sessions import merge_repeats
 from tacit.lab.shelf import choose
 from tacit.lab.split import Split, leave_last_out
@@ -105,24 +106,6 @@ def large_log(data: str | None, size: str) -> Log:
 def _log(label: str, people: Population, neighbours: int) -> Log:
     people = merge_repeats(people)
     return Log(label, people, neighbours, leave_last_out(people))
-
-
-class Attempt(NamedTuple):
-    """Settings of a central model, and what they reached on the validation part."""
-
-    settings: dict[str, Any]
-    value: float
-
-
-class Tuned(NamedTuple):
-    """Every attempt of a search."""
-
-    tried: tuple[Attempt, ...]
-
-    @property
-    def best(self) -> Attempt:
-        """The first of equals."""
-        return max(self.tried, key=lambda one: one.value)
 
 
 @dataclass
@@ -213,7 +196,7 @@ def tuned(row: str, log: Log, seed: int, epsilon: float) -> Tuned:
     for dim in SEARCH["hyper.dim"]:
         for pace, scores in zip(paces, _side_by_side(row, dim, paces, lies)):
             value = float(per_case(central_ranks(scores, inner, candidates, seed), JUDGED).mean())
-            tried.append(Attempt({**dict(zip(SEARCH, pace)), "hyper.dim": dim}, value))
+            tried.append(Tried({**dict(zip(SEARCH, pace)), "hyper.dim": dim}, value))
     return Tuned(tuple(tried))
 
 

@@ -5,7 +5,8 @@ from functools import cached_property
 from typing import Any
 
 from tacit.lab.reproduce import Cell, Figure, Options, Table, said
-from tacit.lab.reproduce.fpl_study import CORE, FORMS, Log, Study, Tuned, covered, logs, oldest_first, study
+from tacit.lab.reproduce.fpl_study import CORE, FORMS, Log, Study, covered, logs, oldest_first, study
+from tacit.lab.search import Tuned
 from tacit.lab.statistics import interval
 
 ABOUT = "Anelli et al. 2021: pairwise learning in which people say how much of what they have may be seen"

@@ -20,6 +20,7 @@ from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
 from tacit.lab.protocol import Answers, load_protocol
 from tacit.lab.run import Run
+from tacit.lab.search import Tried, Tuned
 from tacit.lab.shelf import choose
 from tacit.lab.simulate import simulate
 from tacit.lab.split import Split, temporal_ratio
@@ -103,24 +104,6 @@ def oldest_first(split: Split) -> Split:
     return temporal_ratio(replace(log, items=log.items[order], times=None, labels=None, context=None))
 
 
-class Attempt(NamedTuple):
-    """Settings, and what they reached on the validation part."""
-
-    settings: dict[str, Any]
-    value: float
-
-
-class Tuned(NamedTuple):
-    """Every attempt of a search."""
-
-    tried: tuple[Attempt, ...]
-
-    @property
-    def best(self) -> Attempt:
-        """The first of equals."""
-        return max(self.tried, key=lambda one: one.value)
-
-
 @dataclass
 class Study:
     """Every row's answers on one log, and what was chosen on the way."""
@@ -145,7 +128,7 @@ class Study:
         for dim, rate in product(self.grid.dims, self.grid.rates):
             plan = self._without_rounds(rate, dim)
             for epochs, one in zip(self.grid.epochs, _ask_central(plan, self.inner, self.grid.epochs, self.seeds[0])):
-                tried.append(Attempt({"rate": rate, "dim": dim, "epochs": epochs}, one.metrics[JUDGED]))
+                tried.append(Tried({"rate": rate, "dim": dim, "epochs": epochs}, one.metrics[JUDGED]))
         return Tuned(tuple(tried))
 
     @property
@@ -160,14 +143,14 @@ class Study:
             self.forms[row] = Tuned(tuple(one for pi in pis for one in self._epochs_of(row, pi)))
         return self.forms[row]
 
-    def _epochs_of(self, row: str, pi: float) -> Iterator[Attempt]:
+    def _epochs_of(self, row: str, pi: float) -> Iterator[Tried]:
         """A form with one π after some numbers of epochs. sFPL is searched in the lab, where a triple takes microseconds."""
         looks = [epochs for epochs in self.grid.epochs if epochs <= self.most(row)] or [self.most(row)]
         if row == "sFPL":
             values = (one.metrics[JUDGED] for one in self._alone(self.inner, pi, looks))
         else:
             values = (self.valid(self.plan(row, pi, epochs)) for epochs in looks)
-        return (Attempt({"pi": pi, "epochs": epochs}, value) for epochs, value in zip(looks, values))
+        return (Tried({"pi": pi, "epochs": epochs}, value) for epochs, value in zip(looks, values))
 
     def _alone(self, split: Split, pi: float, looks: Sequence[int]) -> Iterator[Answers]:
         """sFPL, triple by triple in the lab: the same law as one device a round."""
@@ -228,7 +211,7 @@ class Study:
     def best(self, row: str, name: str, variants: Iterable[dict[str, Any]]) -> Plan:
         """The variant of a plan that does best on the validation part; a single one needs no search."""
         plans = [(settings, choose(name, settings)) for settings in variants]
-        tried = [Attempt(settings, self.valid(plan) if len(plans) > 1 else float("nan")) for settings, plan in plans]
+        tried = [Tried(settings, self.valid(plan) if len(plans) > 1 else float("nan")) for settings, plan in plans]
         self.forms[row] = Tuned(tuple(tried))
         return choose(name, self.forms[row].best.settings)
 
