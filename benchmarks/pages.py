@@ -48,7 +48,8 @@ def _printed(one: dict[str, Any]) -> bool:
 
 
 def _rows(one: dict[str, Any]) -> str:
-    return table(["", *one["columns"]], [[row, *texts.values()] for row, texts in one["texts"].items()])
+    heads = (column.replace("|", r"\|") for column in one["columns"])  # |I| is a size, not two columns
+    return table(["", *heads], [[row, *texts.values()] for row, texts in one["texts"].items()])
 
 
 def _points(one: dict[str, Any], digits: int) -> str:

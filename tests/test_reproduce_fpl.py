@@ -117,6 +117,9 @@ def test_records_an_item_are_counted_and_the_misprint_is_named(made, log):
     assert cell.paper == 2.20  # as printed
     misprint = "Italy: X⁺/|I| is printed as 2.20; the printed counts give 54,088/25,522 = 2.12, so 2.20 is a misprint."
     assert misprint in made[0].notes
+    head, rule = made[0].to_markdown().splitlines()[2:4]
+    assert r"X⁺/\|I\|" in head  # as Markdown, one column
+    assert head.replace(r"\|", "").count("|") == rule.count("|")
     assert paper("fpl")._misprints("Brazil") == paper("fpl")._misprints("Canada") == []
 
 

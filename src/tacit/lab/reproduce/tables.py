@@ -73,7 +73,8 @@ class Table:
         printed = any(cell.paper is not None for cells in self.rows.values() for cell in cells.values())
         beside = "; the paper's numbers in brackets" if printed else ""
         lines = [f"**{self.title}** ({self.data}{beside})", ""]
-        lines += [f"| | {' | '.join(self.columns)} |", f"|---|{'---|' * len(self.columns)}"]
+        heads = (column.replace("|", r"\|") for column in self.columns)  # |I| is a size, not two columns
+        lines += [f"| | {' | '.join(heads)} |", f"|---|{'---|' * len(self.columns)}"]
         lines += [f"| {row} | {' | '.join(texts.values())} |" for row, texts in self.texts().items()]
         return "\n".join([*lines, "", *(f"- {note}" for note in self.notes)])
 
