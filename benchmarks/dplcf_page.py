@@ -7,6 +7,7 @@ from pages import kept, read, table
 
 RECIPES = ("raw", "clamp", "floor", "error", "bound", "expected")
 TEST = "NDCG@10 sampled"
+SEARCHED = re.compile(r"(.+): .+, the best of \d+ settings by ")
 ORDER = re.compile(r"(D\d), (.+): (holds|does not hold) on (.+?); (.+)\.")
 
 
@@ -96,12 +97,19 @@ def orders() -> str:
     return table(["order", "claim", "log", "verdict", "by"], sorted(lines))
 
 
+def searched() -> str:
+    """What was chosen for the central models, as the notes of the tables have it."""
+    notes = [note for one in read("reproduce-dplcf")["parts"] for note in one["notes"] if SEARCHED.match(note)]
+    return "\n".join(f"- {note}" for note in dict.fromkeys(notes))
+
+
 RUN = "tacit reproduce dplcf --seeds 5 --out benchmarks/results/reproduce-dplcf.json"
 BLOCKS = kept(
     "docs/dplcf.md",
     {
         "recipes": ("python benchmarks/dplcf_recipes.py", recipes),
         "needed": ("python benchmarks/dplcf_recipes.py", needed),
+        "searched": (RUN, searched),
         "ours": (RUN, ours),
         "orders": (RUN, orders),
     },

@@ -166,11 +166,18 @@ def part(one: dict[str, Any], digits: int = 3) -> str:
     """A table or a figure under its title, with its notes."""
     notes = "\n".join(f"- {note}" for note in one["notes"])
     body = _rows(one) if "rows" in one else _points(one, digits)
-    return f"**{one['title']}** ({one['data']}; the paper's numbers in brackets)\n\n{body}\n\n{notes}\n"
+    beside = "; the paper's numbers in brackets" if _printed(one) else ""
+    return f"**{one['title']}** ({one['data']}{beside})\n\n{body}\n\n{notes}\n"
+
+
+def _printed(one: dict[str, Any]) -> bool:
+    """Whether the paper prints any number of this part."""
+    return any(cell.get("paper") is not None for cells in one.get("rows", {}).values() for cell in cells.values())
 
 
 def _rows(one: dict[str, Any]) -> str:
-    return table(["", *one["columns"]], [[row, *texts.values()] for row, texts in one["texts"].items()])
+    heads = (column.replace("|", r"\|") for column in one["columns"])  # |I| is a size, not two columns
+    return table(["", *heads], [[row, *texts.values()] for row, texts in one["texts"].items()])
 
 
 def _points(one: dict[str, Any], digits: int) -> str:

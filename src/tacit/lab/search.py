@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,6 +48,24 @@ class Range:
 
 
 Space = Mapping[str, Range | Sequence[Any]]  # setting -> what to try
+
+
+class Tried(NamedTuple):
+    """Settings, and what they reached on a validation part."""
+
+    settings: dict[str, Any]
+    value: float
+
+
+class Tuned(NamedTuple):
+    """Everything that a search tried."""
+
+    tried: tuple[Tried, ...]
+
+    @property
+    def best(self) -> Tried:
+        """The highest; the first of equals."""
+        return max(self.tried, key=lambda one: one.value)
 
 
 def read_search(text: str) -> tuple[str, Range | list[Any]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from tacit.lab.reproduce import Cell, Figure, Options, Table
-from tacit.lab.reproduce.dplcf_orders import CUTS, PRIVATE, always, flat, orders
+from tacit.lab.reproduce.dplcf_orders import CUTS, PRIVATE, always, flat, orders, searched
 from tacit.lab.reproduce.dplcf_printed import LARGE, SMALL, TABLE1, TABLE6
 from tacit.lab.reproduce.dplcf_study import CENTRAL, ROWS, Log, Study, large_log, small_log, study
 
@@ -84,7 +84,7 @@ class _Paper:
                 paper = (None,) * 9 if full else printed.get(row, (None,) * 9)
                 table.add(row, _cells(found, row, metric, paper, full), found.digests[row])
             if not full:
-                table.notes += orders(found, metric)
+                table.notes += [*orders(found, metric), *searched(found)]
             yield table
 
     def noise(self) -> Iterable[Figure]:

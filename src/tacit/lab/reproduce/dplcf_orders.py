@@ -1,8 +1,9 @@
 """The orders that DPLCF's paper found, D1 to D7, each held or failed by the numbers of a study, with tests and reasons."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
-from tacit.lab.reproduce.dplcf_study import CENTRAL, Study
+from tacit.lab.reproduce.dplcf_study import CENTRAL, JUDGED, Study
 
 CUTS = tuple(range(2, 11))
 PRIVATE = ("BPR-MF", "GMF", "LCF-AP", "LCF-SP", "DPLCF-AP", "DPLCF-SP")
@@ -25,6 +26,19 @@ def orders(found: Study, metric: str) -> list[str]:
     return [*notes, *(_tested(found, *pair, metric) for pair in pairs)]
 
 
+def searched(found: Study) -> list[str]:
+    """What was chosen for the central models, out of how many settings."""
+    return [
+        f"{row}: {_settings(one.best.settings)}, the best of {len(one.tried)} settings by {JUDGED} of everybody's last training "
+        f"item, which was held out ({JUDGED} {one.best.value:.4f}; the worst has {min(t.value for t in one.tried):.4f})."
+        for row, one in found.chosen.items()
+    ]
+
+
+def _settings(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.removeprefix('hyper.')} {value:g}" for name, value in settings.items())
+
+
 def flat(means: Mapping[str, list[float]], ours: str, label: str) -> str:
     """D7, from means by the number of neighbours: ours moves less than half as much as either LCF, and those rise."""
     moved = {row: max(one) - min(one) for row, one in means.items()}
@@ -35,11 +49,12 @@ def flat(means: Mapping[str, list[float]], ours: str, label: str) -> str:
 
 
 def always(found: Mapping[float, Study], ours: str, rivals: list[str], metric: str) -> str:
-    """D6, from one study for each ε."""
+    """D6, from one study for each ε, against the rivals that were run at every one of them."""
     lost = [e for e, one in found.items() if one.mean(ours, metric) < max(one.mean(row, metric) for row in rivals)]
     words = "at every ε" if not lost else f"not at ε = {', '.join(f'{e:g}' for e in lost)}"
     label = next(iter(found.values())).log.label
-    return _said("D6", f"{ours} above every private rival as the paper has them", not lost, label, f"{metric}, {words}")
+    claim = f"{ours} above {', '.join(rivals[:-1])} and {rivals[-1]}"
+    return _said("D6", claim, not lost, label, f"{metric}, {words}")
 
 
 def _said(order: str, claim: str, held: bool, label: str, words: str) -> str:

@@ -55,7 +55,7 @@ class Paper:
         if wants("figure5"):
             yield self.figures.ablations()
         if wants("figure6"):
-            yield self.figures.counts()
+            yield from self.figures.counts()
         if wants("figure7"):
             yield self.figures.alone()
         for number, draw in ((8, "noises"), (9, "convergence"), (10, "rates")):
@@ -67,13 +67,12 @@ class Paper:
         columns = ("organisations", "people", "items", "training sessions", "test sessions")
         table = Table("table2", "Table 2: months of one person as sessions", self._labels(), columns, 0)
         for log in self.logs:
-            learned, asked = log.sessions
-            ours = (len(log.organisations), len(log.people), log.people.catalog.n_items, learned, asked)
+            ours = (len(log.organisations), *log.kept, *log.sessions)
             table.add(log.paper, dict(zip(columns, map(Cell, ours, [None] * 5, [None] * 5, TABLE2[log.paper]))))
         table.notes.append(
             "Here the last item of every session is asked; sessions with two items or more left are learned from."
         )
-        table.notes += [f"{log.paper}: {note}." for log in self.logs for note in log.whole.notes]
+        table.notes += [f"{log.paper}: {note}." for log in self.logs for note in (_kept(log), *log.whole.notes)]
         return table
 
     def ranking(self, log: Log) -> Table:
@@ -148,6 +147,15 @@ def _improved(found: Study, printed: tuple[float, ...]) -> dict[str, Cell]:
 
     paper: dict[str, float] = dict(zip(COLUMNS, printed))
     return {metric: Cell(gain(metric), paper=paper.get(metric)) for metric in (*COLUMNS, WHOLE)}
+
+
+def _kept(log: Log) -> str:
+    """How much of the log is in a session."""
+    (people, items), log_items = log.kept, log.people.catalog.n_items
+    return (
+        f"{people:,} of {len(log.people):,} people have a month of two or more events, and {items:,} of {log_items:,} items "
+        "are in such a month"
+    )
 
 
 def _leak(log: Log) -> str:

@@ -1,6 +1,6 @@
 """Figures 5 to 10 of Li et al. 2022: what each part adds, how many organisations, noise, convergence, learning rates."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from tacit.lab.run import Run
 from tacit.plans import Plan
 from tacit.settings import Settings
 
+COUNTED = ("MRR", "NDCG@5", "NDCG@10")  # the metrics of Figures 6 and 7
 SAMPLES = 1024  # events at which the training loss is taken
 WHOLE_PLAN = Settings()
 NO_TENSOR = Settings({"2.hyper.long": "none"})
@@ -71,36 +72,35 @@ class Figures:
 
     # ---- who takes part ----
 
-    def counts(self, paper: str = "MoocData") -> Figure:
-        """Figure 6: k organisations train, smallest first, largest first, at random; everybody's people are asked."""
+    def counts(self, paper: str = "MoocData") -> Iterator[Figure]:
+        """Figure 6, a part for each of its metrics: k organisations train, and the people of all of them are evaluated."""
         log = self.logs[paper]
         orders = {
             "smallest first": log.by_size,
             "largest first": log.by_size[::-1],
             "at random": np.random.default_rng(self.seed).permutation(log.by_size),
         }
-        figure = Figure(
-            "figure6", "Figure 6: NDCG@10 by how many organisations train, in per cent", log.label, "k", "NDCG@10"
-        )
         awake = Settings({"2.cohort": {"sampler": "all"}, "2.rounds": log.size.rounds})
-        for name, order in orders.items():
-            ks = [k for k in log.size.counts if k <= order.size]
-            points = ((k, self.of(paper, awake, tuple(sorted(order[:k].tolist())))["NDCG@10"]) for k in ks)
-            figure.draw(name, points, [self._plan(log, awake).digest])
-        figure.notes += [rises("F6", name, points) for name, points in figure.series.items()]
-        figure.notes.append("All k are awake in every round here, so that each takes part as often whatever k is.")
-        return figure
+        for metric in COUNTED:
+            title = f"Figure 6: {metric} by how many organisations train, in per cent"
+            figure = Figure("figure6", title, log.label, "k", metric)
+            for name, order in orders.items():
+                ks = [k for k in log.size.counts if k <= order.size]
+                points = ((k, self.of(paper, awake, tuple(sorted(order[:k].tolist())))[metric]) for k in ks)
+                figure.draw(name, points, [self._plan(log, awake).digest])
+            figure.notes += [rises("F6", name, points) for name, points in figure.series.items()]
+            figure.notes.append("All k are awake in every round here, so that each takes part as often whatever k is.")
+            yield figure
 
     def alone(self, paper: str = "MovieData") -> Table:
         """Figure 7: one organisation trains alone."""
         log = self.logs[paper]
-        columns = ("MRR", "NDCG@5", "NDCG@10")
-        table = Table("figure7", "Figure 7: one organisation alone, in per cent", log.label, columns, 2)
+        table = Table("figure7", "Figure 7: one organisation alone, in per cent", log.label, COUNTED, 2)
         names = [str(name) for name in log.organisations.users or range(len(log.organisations))]
         found = {name: self.of(paper, WHOLE_PLAN, (number,)) for number, name in enumerate(names)}
         found["together"] = self.of(paper)
         for row, metrics in found.items():
-            table.add(row, {column: Cell(metrics[column]) for column in columns}, self._plan(log, WHOLE_PLAN).digest)
+            table.add(row, {column: Cell(metrics[column]) for column in COUNTED}, self._plan(log, WHOLE_PLAN).digest)
         table.notes.append(together({row: metrics["NDCG@10"] for row, metrics in found.items()}, "together"))
         return table
 

@@ -106,6 +106,12 @@ class Log:
         """What each organisation learns from."""
         return held(self.whole, "month").train
 
+    @cached_property
+    def kept(self) -> tuple[int, int]:
+        """People with a month of two or more events, and items in such months: what the paper counts."""
+        split = self.whole
+        return np.unique(split.test.device).size, np.union1d(split.train.items, split.test.target).size
+
     @property
     def sessions(self) -> tuple[int, int]:
         """How many have something to learn from left, and how many are asked."""

@@ -41,9 +41,11 @@ def said(order: str, held: bool, words: str) -> str:
 
 
 def _number(value: float, digits: int) -> str:
-    """A number to so many digits; large whole numbers are counts and have none."""
+    """A number to so many digits; counts, which are whole by type or large, have none."""
     if math.isinf(value):
         return "∞"
+    if isinstance(value, int):
+        return f"{value:,}"
     return f"{value:,.0f}" if value >= 1000 and value == int(value) else f"{value:.{digits}f}"
 
 
@@ -68,8 +70,11 @@ class Table:
 
     def to_markdown(self) -> str:
         """The table as a page shows it."""
-        lines = [f"**{self.title}** ({self.data}; the paper's numbers in brackets)", ""]
-        lines += [f"| | {' | '.join(self.columns)} |", f"|---|{'---|' * len(self.columns)}"]
+        printed = any(cell.paper is not None for cells in self.rows.values() for cell in cells.values())
+        beside = "; the paper's numbers in brackets" if printed else ""
+        lines = [f"**{self.title}** ({self.data}{beside})", ""]
+        heads = (column.replace("|", r"\|") for column in self.columns)  # |I| is a size, not two columns
+        lines += [f"| | {' | '.join(heads)} |", f"|---|{'---|' * len(self.columns)}"]
         lines += [f"| {row} | {' | '.join(texts.values())} |" for row, texts in self.texts().items()]
         return "\n".join([*lines, "", *(f"- {note}" for note in self.notes)])
 
