@@ -161,6 +161,10 @@ def test_points_of_figure_6_are_two_stages_priced_as_they_are(tiny, epsilon):
 def test_orders_of_stages_can_fail():
     falling = dict(zip(NOISY, (0.9, 0.1, 0.8, 0.7, 0.2, 0.3, 0.4, 0.5)))
     assert [note.split(":")[0].endswith(" holds") for note in in_stages(falling)] == [True, False, True, True, True]
+    one, two, _ = (row for row in NOISY if "as printed" in row)
+    unsaid = in_stages(falling, {one, two})
+    assert unsaid[0] == f"R3 by means, as printed does not hold: chance ranks most people in {two} and in {one}."
+    assert unsaid[2:] == in_stages(falling)[2:], "one line by chance may still be below another"
     level = dict.fromkeys(NOISY, 0.1)
     held = ["does not hold" not in note.split(":")[0] for note in in_stages(level)]
     assert held == [False, True, False, False, False]

@@ -20,6 +20,7 @@ from tacit.lab.reproduce.privrec_stages import (
     by_chance,
     helped,
     in_stages,
+    lost,
     two_against_one,
     with_noise,
 )
@@ -159,7 +160,7 @@ class Paper:
             figure.draw(row, ((cut, found.mean(row, f"Hits@{cut}")) for cut in CUTS), [found.digests[row]])
         figure.draw(PAPER, zip(CUTS, printed["PrivRec"]))
         means = {row: found.mean(row, "Hits@10") for row in NOISY}
-        figure.notes += [*by_chance(found), *two_against_one(found), *in_stages(means), DRAWN]
+        figure.notes += [*by_chance(found), *two_against_one(found), *in_stages(means, lost(found)), DRAWN]
         figure.notes += [*(f"{row}: {words}" for row, words in costs.items()), *_stands_in(log)]
         return figure
 

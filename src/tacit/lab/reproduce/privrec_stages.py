@@ -1,7 +1,7 @@
 """PrivRec in one stage and in two, with noise and without: Figures 4 to 7, and which of their orders hold."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
@@ -118,19 +118,29 @@ def cost_of(cost: Price) -> str:
     return words + "".join(beside) + "."
 
 
-def in_stages(means: Mapping[str, float]) -> list[str]:
-    """R3 as printed, with a private first stage, and at equal ε."""
+def lost(found: Study) -> set[str]:
+    """Lines of which chance ranks most people: one of them above another is no order."""
+    return {row for row, values in found.values.items() if values[CHANCE].mean() > 0.5}
+
+
+def in_stages(means: Mapping[str, float], lost: Collection[str] = ()) -> list[str]:
+    """R3 as printed, with a private first stage, and at equal ε: an order of means, where they mean something."""
+
+    def ordered(name: str, rows: Iterable[str]) -> str:
+        by_chance = [row for row in rows if row in lost]
+        if len(by_chance) > 1:
+            return said(name, False, f"chance ranks most people in {' and in '.join(by_chance)}")
+        return order(name, {row: means[row] for row in rows}, "Hits@10")
+
     one, two, private = (row for row in NOISY if "as printed" in row)
     share = 1 - means[two] / max(means["PrivRec"], 1e-9)
     few, many = AT_EIGHT
     return [
-        order("R3, as printed", {row: means[row] for row in ("PrivRec", two, one)}, "Hits@10"),
+        ordered("R3 by means, as printed", ("PrivRec", two, one)),
         said("R3, within 10 %", share < 0.1, f"the printed noise costs {share:.0%} of PrivRec's Hits@10"),
-        order("R3, stage 1 private too", {row: means[row] for row in ("PrivRec", private, one)}, "Hits@10"),
-        order("R3, at ε = 8", {row: means[row] for row in ("PrivRec", many, few)}, "Hits@10"),
-        order(
-            "R3, with less to be noised", {row: means[row] for row in ("counts and tastes at ε = 8", one)}, "Hits@10"
-        ),
+        ordered("R3 by means, stage 1 private too", ("PrivRec", private, one)),
+        ordered("R3 by means, at ε = 8", ("PrivRec", many, few)),
+        ordered("R3 by means, with less to be noised", ("counts and tastes at ε = 8", one)),
     ]
 
 
