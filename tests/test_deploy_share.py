@@ -352,9 +352,8 @@ def test_a_cell_of_what_ships_is_what_its_command_makes(bench):
 
 
 def test_the_page_and_the_commands_show_what_ships(bench, town):
-    page = (ROOT / "docs" / "fpl.md").read_text(encoding="utf-8")
-    made = importlib.import_module("fpl_page").shares()
-    assert page.split("<!-- shares -->\n")[1].strip() == made, "run `python benchmarks/fpl_page.py --shares`"
+    block = next(one for one in importlib.import_module("fpl_page").BLOCKS if one.name == "shares")
+    assert importlib.import_module("pages").written(block).strip() == block.make(), "run `make pages`"
     found = revealed("fpl")
     for words in (["share"], ["status"]):
         printed = tacit("device", *words, "--home", home(town))

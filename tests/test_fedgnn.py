@@ -17,7 +17,6 @@ from tacit.lab.simulate import simulate
 from tacit.lab.thirdparty.fedgnn import claims, message
 from tacit.lab.thirdparty.helper import Guest, match, matched, seal
 from tacit.nets.graph import LAYERS, new_layers, person_vector
-from tacit.plans import Stage
 from tacit.privacy.price import price
 from toys import small_world
 
@@ -132,11 +131,10 @@ def test_the_claim_is_none_whatever_is_printed():
 
 
 def test_only_systems_with_a_helper_are_helped():
-    stage = Stage("mfu", cohort={"sampler": "helped"})
     with pytest.raises(
-        PlanError, match=r"cohort.sampler 'helped' knows the helper of fedgnn, fedrec_plus, got method 'mfu'"
+        PlanError, match=r"cohort.sampler 'helped' knows the helper of fedgnn, fedrec_plus, got method 'popularity'"
     ):
-        simulate(choose(choose("mfu"), {"cohort": stage.cohort}), small_world(), quiet=True)
+        simulate(choose("popularity", {"cohort": {"sampler": "helped"}}), small_world(), quiet=True)
 
 
 @pytest.mark.slow

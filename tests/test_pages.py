@@ -196,7 +196,9 @@ def test_the_arguments_of_loading_are_all_there_are():
 
 
 def test_the_protocols_of_the_page_are_all_there_are():
-    shown = {name for cell, *_ in rows("docs/evaluation.md", "| name | split") for name in re.findall(r"`([\w-]+)`", cell)}
+    shown = {
+        name for cell, *_ in rows("docs/evaluation.md", "| name | split") for name in re.findall(r"`([\w-]+)`", cell)
+    }
     assert shown == set(PROTOCOLS)
 
 

@@ -205,7 +205,8 @@ def test_figures_4_and_5_have_the_paper_s_line_and_say_which_order_holds(module,
     assert five.series["PrivRec in the paper"][0] == (5.0, 0.549)
     assert (four.data, five.data) == ("movies, tiny", STAND_IN)
     assert (STAND_IN in five.title, STAND_IN in four.title) == (True, False)
-    assert five.notes[-1].startswith(f"The log is a {STAND_IN}, and the paper's numbers are of Frappe itself")
+    assert five.notes[-1].startswith("Evaluation: new items only")
+    assert five.notes[-2].startswith(f"The log is a {STAND_IN}, and the paper's numbers are of Frappe itself")
     assert not any(STAND_IN in note for note in four.notes)
     assert [note.partition(":")[0] for note in four.notes[:2]] == [
         "with stage 1 open (ε = ∞), printed noise in stage 2",

@@ -149,7 +149,8 @@ def rows_written(job: Job, reports: Report) -> jax.Array:
         return jnp.zeros((*reports.sent.shape, 0), jnp.int32)
     leaves = [leaf.value if is_rows(leaf) else leaf for leaf in jax.tree.leaves(reports.payload, is_leaf=is_rows)]
     counts = [_used(value).sum(axis=1, dtype=jnp.int32) for value in leaves if value.ndim > 1]
-    return jnp.where(reports.sent[:, None], jnp.stack(counts, axis=1), 0)
+    tables = jnp.stack(counts, axis=1) if counts else jnp.zeros((reports.sent.shape[0], 0), jnp.int32)
+    return jnp.where(reports.sent[:, None], tables, 0)
 
 
 def _used(value: jax.Array) -> jax.Array:

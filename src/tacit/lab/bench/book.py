@@ -8,7 +8,7 @@ from typing import Any
 from tacit.errors import RunError
 from tacit.lab.bench.places import WAY, Place
 from tacit.plans import Plan
-from tacit.record import write_json
+from tacit.record import plain, write_text
 
 
 class Book:
@@ -41,7 +41,14 @@ class Book:
     def write(self, row: dict[str, Any]) -> None:
         """Keep a row, at once."""
         self.rows[_key(row)] = row
-        write_json(self.path, self.to_dict())
+        self.save()
+
+    def save(self) -> None:
+        """Write the file: one line a row, so that a change of a row is a change of a line."""
+        head, rows = {**self.to_dict(), "rows": []}, self.to_dict()["rows"]
+        lines = ",\n".join(json.dumps(plain(row), ensure_ascii=False, allow_nan=False) for row in rows)
+        text = json.dumps(plain(head), ensure_ascii=False).removesuffix("[]}") + f"[\n{lines}\n]}}\n"
+        write_text(self.path, text)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values: what asked, and every row in order."""
