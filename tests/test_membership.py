@@ -144,11 +144,11 @@ def test_table_6_stands_beside_the_paper(monkeypatch):
     rates = [cells[name].ours for cells in table.rows.values() for name in privrec_membership.COLUMNS[:7]]
     assert all(0 <= rate <= 1 for rate in rates)
     assert [re.split(" holds| does not hold", note)[0] for note in table.notes[:5]] == [
-        "R7, noise hides, as printed",
-        "R7, a larger ε shows more, as printed",
-        "R7, Laplace shows more",
-        "R7, noise hides, stage 1 private",
-        "R7, a larger ε shows more, stage 1 private",
+        "R7 by means, noise hides, as printed",
+        "R7 by means, a larger ε shows more, as printed",
+        "R7 by means, Laplace shows more",
+        "R7 by means, noise hides, stage 1 private",
+        "R7 by means, a larger ε shows more, stage 1 private",
     ]
     assert STAND_IN in other.title
     assert all(row.endswith(f"[{STAND_IN}]") for row in other.rows)

@@ -134,12 +134,16 @@ def _orders(rows: dict[str, Row]) -> list[str]:
         shown = ", ".join(f"{row} {value:.3f}" for row, value in {"PrivRec": means["PrivRec"], **noisy}.items())
         by_epsilon = list(noisy.values())
         found += [
-            said(f"R7, noise hides, {form}", means["PrivRec"] > max(by_epsilon), shown),
-            said(f"R7, a larger ε shows more, {form}", by_epsilon == sorted(by_epsilon), "accuracy in the order of ε"),
+            said(f"R7 by means, noise hides, {form}", means["PrivRec"] > max(by_epsilon), shown),
+            said(
+                f"R7 by means, a larger ε shows more, {form}",
+                by_epsilon == sorted(by_epsilon),
+                "accuracy in the order of ε",
+            ),
         ]
         if form == "as printed":
             words = f"at the same ε and δ, both at the server: {laplace:.3f} against {by_epsilon[-1]:.3f}"
-            found.append(said("R7, Laplace shows more", laplace > by_epsilon[-1], words))
+            found.append(said("R7 by means, Laplace shows more", laplace > by_epsilon[-1], words))
     return found
 
 
