@@ -18,16 +18,16 @@ $(VENV)/core: pyproject.toml constraints.txt
 	@$(PIP) -e .
 	@touch $@
 
-$(VENV)/dev: $(VENV)/core
-	@$(PIP) -e '.[dev]'
+$(VENV)/dev: $(VENV)/core papers/pyproject.toml
+	@$(PIP) -e '.[dev]' -e papers
 	@touch $@
 
 $(VENV)/docs: $(VENV)/dev
-	@$(PIP) -e '.[dev,docs]'
+	@$(PIP) -e '.[dev,docs]' -e papers
 	@touch $@
 
 $(VENV)/bench: $(VENV)/core
-	@$(PIP) -e '.[bench]'
+	@$(PIP) -e '.[bench]' -e papers
 	@touch $@
 
 demo: $(VENV)/core ## train on a built-in log and compare, on your machine
@@ -62,4 +62,4 @@ docs: $(VENV)/docs ## build the site from the pages and the docstrings
 
 clean: ## remove what the targets made
 	@rm -rf $(VENV) dist build runs site .hypothesis .ruff_cache .import_linter_cache
-	@find src tests -name __pycache__ -prune -exec rm -rf {} +
+	@find src papers tests -name __pycache__ -prune -exec rm -rf {} +

@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 from harness import machine, write
 
-from tacit.lab.one_run import audit
-from tacit.lab.outlook import HopelessWarning
-from tacit.lab.overheard import MESSAGES, interactions
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.lab.statistics import interval
-from tacit.lab.worlds import movies
-from tacit.plans import Plan
-from tacit.record import plain
+from tacit.core.plan import Plan
+from tacit.core.run_folder import plain
+from tacit.lab.analysis.feasibility import HopelessWarning
+from tacit.lab.audits.claim_audit import audit
+from tacit.lab.audits.interaction_inference import MESSAGES, interactions
+from tacit.lab.data.synthetic import movies
+from tacit.lab.evaluation.statistics import interval
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import simulate
+from tacit.lab.simulation.federation import Performance
 
 NETWORK = {"hyper.dim": 16, "hyper.hidden": (16, 8), "hyper.epochs": 5, "hyper.most": 50}
 SHORT = {"rounds": 4, "hyper.epochs": 1, "hyper.most": 8}
@@ -70,7 +71,9 @@ def overheard() -> dict[str, Any]:
     """What a reader knows of each plan's people, beside what popularity says."""
     log, made = movies(PEOPLE, ITEMS), {}
     for name, (plan, settings) in ATTACKED.items():
-        run = simulate(short(choose(plan, settings)), log, quiet=True, grid=(int(log.lengths.max()),))
+        run = simulate(
+            short(choose(plan, settings)), log, quiet=True, performance=Performance(grid=(int(log.lengths.max()),))
+        )
         by_ear, by_chart = interactions(run, MESSAGES)
         right, chart = (interval(one.accuracy) for one in (by_ear, by_chart))
         made[name] = {

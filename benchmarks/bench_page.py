@@ -5,10 +5,10 @@ from typing import Any
 
 from pages import kept, read
 
-from tacit.lab.bench.advice import advice
-from tacit.lab.bench.places import PLACES
-from tacit.lab.bench.tables import tables
-from tacit.lab.shelf import plan_names
+from tacit.lab.experiments.bench.advice import advice
+from tacit.lab.experiments.bench.logs import PLACES
+from tacit.lab.experiments.bench.tables import tables
+from tacit.lab.plans.loader import plan_names
 
 
 def made_with() -> str:

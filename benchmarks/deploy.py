@@ -26,9 +26,9 @@ from deploy_page import fill_page
 
 from deployment import Town
 from loopback import Loopback
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.lab.synthetic import tastes
+from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import simulate
 
 TOGETHER = 8  # nodes to a process, where there are many
 RESULTS = Path(__file__).parent / "results" / "deploy.json"
@@ -86,10 +86,10 @@ def group(address: str, homes: list[str]) -> None:
 
     import httpx
 
-    from tacit.cli.processes import Flower, end_by_signal, say
-    from tacit.courier import Desk
-    from tacit.device.flower import attend_once
-    from tacit.device.node import Node
+    from tacit.deploy.flower_transport import Desk
+    from tacit.deploy.supervisor import Flower, end_by_signal, say
+    from tacit.device.node.flower import attend_once
+    from tacit.device.node.node import Node
 
     end_by_signal()
     with ExitStack() as open_ones:

@@ -21,15 +21,15 @@ import jax.numpy as jnp
 import numpy as np
 from harness import RESULTS, machine, peak_memory, race, rounds_of, write
 
-from tacit.lab import tiles
 from tacit.lab.data import Population
-from tacit.lab.engine import Job
-from tacit.lab.federation import Federation
-from tacit.lab.hear import GRID, Tell, collect, job_of, move_in_all
-from tacit.lab.shelf import choose
-from tacit.lab.synthetic import histories
-from tacit.nets.gram import TILE, by_words, columns, place, triangle
-from tacit.privacy.counts import gram
+from tacit.lab.data.synthetic.small import histories
+from tacit.lab.plans.loader import choose
+from tacit.lab.simulation import cooccurrence
+from tacit.lab.simulation.collect import GRID, Tell, collect, job_of, move_in_all
+from tacit.lab.simulation.engine import Job
+from tacit.lab.simulation.federation import Federation, Performance
+from tacit.nets.counts.pair_counting import TILE, by_words, columns, place, triangle
+from tacit.privacy.mechanisms._parts.pair_counts import gram
 
 SIZES = {"w3": (6000, 3700, 160), "paper": (74_529, 9953, 253)}
 PLAN, K = choose("dplcf", {"server.recipe": "clamp"}), 20
@@ -78,7 +78,7 @@ def scipy_pipeline(rng: np.random.Generator, had: np.ndarray) -> Any:
 
 def fresh(people: Population, learn: Callable[[Federation, Job], Any]) -> Callable[[], Any]:
     """Learn from a federation in which nobody has spoken yet, again and again."""
-    federation = Federation(PLAN, people, grid=GRID)
+    federation = Federation(PLAN, people, performance=Performance(grid=GRID))
     job = job_of(federation)
     move_in_all(federation, job)
     silent = list(federation.buckets)
@@ -91,17 +91,17 @@ def fresh(people: Population, learn: Callable[[Federation, Job], Any]) -> Callab
 
 
 def pipeline(people: Population, tell: Tell = lambda *_: None):
-    """Every device's step, then the server's table, as `tacit.lab.tiles.learn` does them."""
+    """Every device's step, then the server's table, as `tacit.lab.simulation.cooccurrence.learn` does them."""
 
     def learn(federation: Federation, job: Job) -> Any:
-        return tiles.similar(collect(federation, job, tell), job.rule, job.mechanism, K, tell=tell)
+        return cooccurrence.similar(collect(federation, job, tell), job.rule, job.mechanism, K, tell=tell)
 
     return fresh(people, learn)
 
 
 def at_once(people: Population):
-    """Every device's step and the server's whole round as one program, as `tacit.lab.tiles.learn` does on a GPU."""
-    return fresh(people, tiles.at_once)
+    """Every device's step and the server's whole round as one program, as `tacit.lab.simulation.cooccurrence.learn` does on a GPU."""
+    return fresh(people, cooccurrence.at_once)
 
 
 # ---- kernels ----
@@ -153,7 +153,7 @@ def kernels(packed: np.ndarray, width: int, repeats: int) -> dict:
 
 def engine(people: Population):
     """A round as `simulate` plays it, again and again: the same noise each time, and no allowance."""
-    stage = replace(PLAN.stages[0], privacy={"mechanism": "pairs", "epsilon_per_message": 1.0}, rounds=10**6)
+    stage = replace(PLAN.stages[0], privacy={"mechanism": "cooccurrence", "epsilon_per_message": 1.0}, rounds=10**6)
     return rounds_of(replace(PLAN, stages=(stage,)), people)
 
 

@@ -19,18 +19,17 @@ from typing import NamedTuple
 import numpy as np
 from harness import machine, write
 
-from tacit.lab.candidates import Everything, Sampled
-from tacit.lab.evaluate import ranks
-from tacit.lab.outlook import HopelessWarning
-from tacit.lab.readings import noise_floor, read, say
-from tacit.lab.run import Run
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.lab.split import Split, leave_last_out
-from tacit.lab.statistics import compare, interval
-from tacit.lab.worlds import movies
+from tacit.core.plan import Plan
+from tacit.lab.analysis.feasibility import HopelessWarning
+from tacit.lab.data.synthetic import movies
+from tacit.lab.evaluation.candidates import Everything, Sampled
+from tacit.lab.evaluation.scoring import ranks
+from tacit.lab.evaluation.splits import Split, leave_last_out
+from tacit.lab.evaluation.statistics import compare, interval
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import Run, simulate
 from tacit.metrics import per_case
-from tacit.plans import Plan
+from tacit_papers.dplcf.readings import noise_floor, read, say
 
 PEOPLE = (1_000, 10_000, 100_000)
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)

@@ -12,13 +12,13 @@ import numpy as np
 from harness import machine, race, write
 from speed import fcf, movielens
 
+from tacit.core.plan import Plan
 from tacit.lab.data import Population
-from tacit.lab.evaluate import ranks, top_lists
-from tacit.lab.federation import Federation
-from tacit.lab.run import Run
-from tacit.lab.split import leave_last_out
-from tacit.lab.synthetic import histories
-from tacit.plans import Plan
+from tacit.lab.data.synthetic.small import histories
+from tacit.lab.evaluation.scoring import ranks, top_lists
+from tacit.lab.evaluation.splits import leave_last_out
+from tacit.lab.runs.run import Run
+from tacit.lab.simulation.federation import Federation
 from tacit.privacy.price import price
 
 

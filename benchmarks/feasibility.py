@@ -8,8 +8,8 @@ import warnings
 from pathlib import Path
 
 import tacit
-from tacit.lab.outlook import HopelessWarning, outlook
-from tacit.record import plain
+from tacit.core.run_folder import plain
+from tacit.lab.analysis.feasibility import HopelessWarning, outlook
 
 RESULTS = Path(__file__).parent / "results" / "feasibility.json"
 NOISES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)

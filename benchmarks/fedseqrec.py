@@ -29,17 +29,17 @@ import numpy as np
 import optax
 from harness import RESULTS, machine, peak_memory, race, write
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
 from tacit.device.method import build
 from tacit.device.methods import fedseqrec
-from tacit.lab.buckets import prepare
 from tacit.lab.data import Population
-from tacit.lab.organisations import FIELDS, organisations
-from tacit.lab.shelf import choose
-from tacit.lab.worlds import movies
-from tacit.nets.descent import shuffled
-from tacit.nets.windows import samples
-from tacit.nets.words import LENGTH, Worded, hashed_vectors, tokens_of
+from tacit.lab.data.organisations import FIELDS, organisations
+from tacit.lab.data.synthetic import movies
+from tacit.lab.plans.loader import choose
+from tacit.lab.simulation.buckets import prepare
+from tacit.nets.neural.local_sgd import shuffled
+from tacit.nets.neural.text import LENGTH, Worded, hashed_vectors, tokens_of
+from tacit.nets.sequence.windows import samples
 
 PEAK = {"NVIDIA H200": 67e12}  # operations a second in float32, as its maker states them
 KEY = jax.random.key(0)
@@ -97,8 +97,8 @@ def epoch(repeats: int) -> dict[str, Any]:
 
 def items(repeats: int) -> dict[str, Any]:
     """A step with each item of a batch made each time, and once; organisation by organisation, the larger first."""
-    from tacit.lab.reproduce.fedseqrec_logs import logs  # here: `memory` is to hold no more than it needs
-    from tacit.lab.reproduce.fedseqrec_study import plan_of
+    from tacit_papers.fedseqrec.logs import logs  # here: `memory` is to hold no more than it needs
+    from tacit_papers.fedseqrec.study import plan_of
 
     log = next(log for log in logs(None, "paper") if log.paper == "MovieData")
     method: Any = build(plan_of("FedSeqRec", log, {"2.hyper.drop": 0.0}).stages[-1], log.organisations.catalog)
@@ -191,21 +191,21 @@ def step(repeats: int) -> list[dict[str, Any]]:
 
 def words(rounds: int = 5) -> dict[str, Any]:
     """The same network, seed and rate, fed with longer and shorter words."""
-    from tacit.lab.reproduce import fedseqrec_logs, fedseqrec_study
-    from tacit.lab.simulate import simulate
+    from tacit.lab.runs.run import simulate
+    from tacit_papers.fedseqrec import logs, study
 
-    log = next(log for log in fedseqrec_logs.logs(None, "small") if log.paper == "MovieData")
+    log = next(log for log in logs.logs(None, "small") if log.paper == "MovieData")
     short = {"window": 10, "short": 10, "tokens": 8}  # a tenth of the time
-    network = {**fedseqrec_logs.SIZES["paper"].network, **short}
+    network = {**logs.SIZES["paper"].network, **short}
     log = replace(log, size=log.size._replace(network=network, rounds=rounds))
     made: dict[str, Any] = {"log": log.label}
-    plan = fedseqrec_study.plan_of("FedNewsRec", log)
+    plan = study.plan_of("FedNewsRec", log)
     for name, length in {"standard normal": network["width"] ** 0.5, "as they are": LENGTH}.items():
         asked = replace(log, people=_said(log.people, network["width"], length)).questions(plan, 0)
         found = made[name] = {"length": length, "NDCG@10": []}
 
         def look(run: Any, asked: Any = asked, found: Any = found) -> dict[str, float]:
-            found["NDCG@10"].append(fedseqrec_study.means(run, asked, 0)["NDCG@10"])
+            found["NDCG@10"].append(study.means(run, asked, 0)["NDCG@10"])
             print(found, flush=True)
             return {}
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from pages import RESULTS, kept, part, read, reproduced, table
 
-from tacit.lab.reproduce import paper
+from tacit_papers import paper
 
 NAME = "reproduce-fedseqrec"
 

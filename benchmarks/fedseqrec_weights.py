@@ -52,7 +52,7 @@ class Task(NamedTuple):
 
 def plan_of(task: Task) -> Any:
     """The plan of a recipe."""
-    from tacit.lab.shelf import choose
+    from tacit.lab.plans.loader import choose
 
     hyper = {"steps": task.size.steps, "batch": task.size.batch}
     if task.recipe in ("lengths", "taste"):
@@ -84,11 +84,11 @@ def asked(task: Task) -> tuple[Task, Any, Any]:
     """Reciprocal rank of each person's question, and the person's organisation."""
     import numpy as np
 
-    from tacit.lab.evaluate import ranks
-    from tacit.lab.organisations import at_home, held
-    from tacit.lab.simulate import simulate
-    from tacit.lab.split import leave_last_out
-    from tacit.lab.worlds import movies
+    from tacit.lab.data.organisations import at_home, held
+    from tacit.lab.data.synthetic import movies
+    from tacit.lab.evaluation.scoring import ranks
+    from tacit.lab.evaluation.splits import leave_last_out
+    from tacit.lab.runs.run import simulate
 
     taste, activity = task.world
     log = movies(
@@ -116,7 +116,7 @@ def summary(found: list[tuple[Task, Any, Any]]) -> list[dict[str, Any]]:
     """Each world's recipes: mean over people and over organisations, and the paired difference from averaging."""
     import numpy as np
 
-    from tacit.lab.statistics import compare, interval
+    from tacit.lab.evaluation.statistics import compare, interval
 
     rows = []
     for world, recipe in product(WORLDS, RECIPES):

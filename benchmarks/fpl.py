@@ -25,10 +25,10 @@ from harness import RESULTS, apart, machine, race, write
 
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
-from tacit.lab.federation import Federation
-from tacit.lab.rounds import Rounds
-from tacit.lab.shelf import choose
-from tacit.lab.synthetic import histories
+from tacit.lab.data.synthetic.small import histories
+from tacit.lab.plans.loader import choose
+from tacit.lab.simulation.federation import Federation
+from tacit.lab.simulation.stage_runner import Rounds
 
 FACTORS, RATE, EPOCHS = 20, 0.05, 50
 

@@ -29,23 +29,22 @@ from harness import RESULTS, machine, write
 import tacit.device.methods
 from tacit.audit.attacks import load_attack
 from tacit.audit.score import success
-from tacit.lab.cut import owners
+from tacit.core.plan import Plan
+from tacit.lab.analysis.feasibility import HopelessWarning
+from tacit.lab.audits.fpl_reconstruction import Tap, known, leakage
 from tacit.lab.data import Population
 from tacit.lab.data.cleaning import of_marked_items
 from tacit.lab.data.datasets import about_dataset, dataset
-from tacit.lab.evaluate import seen_mask
-from tacit.lab.federation import Federation
-from tacit.lab.hear import GRID, collect, job_of, move_in_all
-from tacit.lab.leakage import Tap, known, leakage
-from tacit.lab.outlook import HopelessWarning
-from tacit.lab.protocol import load_protocol
-from tacit.lab.readings import Said
-from tacit.lab.readings import log_of as said_log
-from tacit.lab.reproduce.fpl_study import Log, log_of
-from tacit.lab.run import Run
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.plans import Plan
+from tacit.lab.data.selection import owners
+from tacit.lab.evaluation.protocols import load_protocol
+from tacit.lab.evaluation.scoring import seen_mask
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import Run, simulate
+from tacit.lab.simulation.collect import GRID, collect, job_of, move_in_all
+from tacit.lab.simulation.federation import Federation, Performance
+from tacit_papers.dplcf.readings import Said
+from tacit_papers.dplcf.readings import log_of as said_log
+from tacit_papers.fpl.study import Log, log_of
 
 LOGS = ("ml-1m", "foursquare-italy", "ml-latest-small", "tastes")  # the last is synthetic, and always there
 EPOCHS, MESSAGES, ATTACKED = 20, (1, 10, 100), 100
@@ -86,7 +85,7 @@ def measured(name: str, log: Log, run: Run, seed: int, truth: bool = False) -> d
 def lies_of(people: Population, epsilon: float, seed: int) -> tuple[Population, np.ndarray]:
     """Everybody's history through randomised response, by the devices' own code; as a log and as bits."""
     plan = choose("dplcf", epsilon=epsilon)
-    federation = Federation(plan, people, seed=seed, grid=GRID)
+    federation = Federation(plan, people, seed=seed, performance=Performance(grid=GRID))
     job = job_of(federation)
     move_in_all(federation, job)
     reports = collect(federation, job)
@@ -119,7 +118,7 @@ def learned(label: str, plan: Plan, log: Log, seed: int) -> dict[str, Any]:
     return measured(label, log, simulate(plan, log.split.train, seed=seed, quiet=True), seed)
 
 
-def study(name: str, seeds: Sequence[int], only: str) -> Iterator[dict[str, Any]]:
+def run_study(name: str, seeds: Sequence[int], only: str) -> Iterator[dict[str, Any]]:
     """Rows of one log, of the variants whose name has these words."""
     log = log_of(name, dataset(name))
     for seed, (label, make) in product(seeds, list(everything(log))):
@@ -271,7 +270,7 @@ def main() -> None:
     seeds = list(SEEDS) if options.seed is None else [options.seed]
     named = " ".join(str(one) for one in (options.log, options.seed, options.only) if one is not None)
     name = "-".join(["fpl-privacy", *re.findall(r"\w+", named)])
-    keep(name, about, (row for log in names for row in study(log, seeds, options.only)))
+    keep(name, about, (row for log in names for row in run_study(log, seeds, options.only)))
 
 
 if __name__ == "__main__":

@@ -14,9 +14,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from tacit.core.plan import Plan
 from tacit.lab.data import Population
-from tacit.lab.federation import Federation
-from tacit.plans import Plan
+from tacit.lab.simulation.federation import Federation
 
 RESULTS = Path(__file__).parent / "results"
 

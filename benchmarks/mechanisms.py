@@ -16,10 +16,10 @@ import numpy as np
 from harness import machine, write
 from pages import Picture, kept, read
 
+from tacit.core.messages import schema_of
+from tacit.core.sparse_rows import Rows
 from tacit.privacy.mechanism import Mechanism, build_mechanism
 from tacit.privacy.sampler import build_sampler
-from tacit.rows import Rows
-from tacit.wire import schema_of
 
 CHUNK = 1000
 BASE = {"epsilon": 4.0, "devices": 10_000, "numbers": 256}

@@ -25,14 +25,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from harness import RESULTS
 
+from tacit.core.plan import Plan
+from tacit.core.run_folder import plain, write_json
 from tacit.lab.data import Population
-from tacit.lab.reproduce import Figure, Options, Table, fedseqrec, paper, privrec
-from tacit.lab.reproduce.fedseqrec_study import CENTRAL, ROWS
-from tacit.lab.reproduce.privrec_printed import TABLE2
-from tacit.lab.reproduce.privrec_stages import NOISY, noisy_plan
-from tacit.lab.reproduce.privrec_study import by_round, plan_of
-from tacit.plans import Plan
-from tacit.record import plain, write_json
+from tacit_papers import Figure, Options, Table, fedseqrec, paper, privrec
+from tacit_papers.fedseqrec.study import CENTRAL, ROWS
+from tacit_papers.privrec.printed import TABLE2
+from tacit_papers.privrec.stages import NOISY, noisy_plan
+from tacit_papers.privrec.study import by_round, plan_of
 
 Answers = dict[str, np.ndarray]
 SEED = 0

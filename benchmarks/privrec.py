@@ -19,14 +19,14 @@ import jax.numpy as jnp
 import numpy as np
 from harness import machine, race, write
 
+from tacit.core.plan import Plan
 from tacit.device.method import Method, build
 from tacit.device.methods.privrec import Samples
 from tacit.device.round import KEYS
-from tacit.lab.buckets import prepare
-from tacit.lab.shelf import choose
-from tacit.lab.worlds import movies
-from tacit.nets.descent import Batch, shuffled, step
-from tacit.plans import Plan
+from tacit.lab.data.synthetic import movies
+from tacit.lab.plans.loader import choose
+from tacit.lab.simulation.buckets import prepare
+from tacit.nets.neural.local_sgd import Batch, shuffled, step
 
 ITEMS, EVENTS, BATCH = 3706, 32, 32
 KEY = jax.random.key(0, impl=KEYS)

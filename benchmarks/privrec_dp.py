@@ -27,16 +27,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from harness import machine, write
 
+from tacit.core.plan import Plan, Stage
+from tacit.lab.analysis.feasibility import HopelessWarning
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import dataset
-from tacit.lab.outlook import HopelessWarning
-from tacit.lab.protocol import load_protocol
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.lab.split import Split
-from tacit.lab.statistics import compare, interval
-from tacit.plans import Plan, Stage
-from tacit.privacy.accountant import default_delta
+from tacit.lab.evaluation.protocols import load_protocol
+from tacit.lab.evaluation.splits import Split
+from tacit.lab.evaluation.statistics import compare, interval
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import simulate
+from tacit.privacy.accounting.accountant import default_delta
 from tacit.privacy.price import price
 
 WAY, METRICS = load_protocol("privrec"), ("Hits@10", "NDCG@10", "Hits@20")

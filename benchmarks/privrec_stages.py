@@ -24,11 +24,11 @@ import numpy as np
 from harness import machine, write
 from privrec_dp import Log, values_of
 
+from tacit.core.plan import Plan
+from tacit.lab.analysis.feasibility import HopelessWarning
 from tacit.lab.data.datasets import dataset
-from tacit.lab.outlook import HopelessWarning
-from tacit.lab.reproduce.privrec_study import SIZES, plan_of
-from tacit.lab.statistics import compare, interval
-from tacit.plans import Plan
+from tacit.lab.evaluation.statistics import compare, interval
+from tacit_papers.privrec.study import SIZES, plan_of
 
 ROUNDS, FIRST = (0, 10, 20, 40, 80), 10  # seeds from 10 on: nothing was tuned on them
 PRIVATE = {"mechanism": "gaussian", "clip": 1.0, "epsilon": 4.0}

@@ -14,16 +14,16 @@ from typer.testing import CliRunner
 
 from tacit.cli import app
 from tacit.cli.demo import STORIES, _trial
-from tacit.lab.compare import compare
+from tacit.lab.analysis.feasibility import HopelessWarning, outlook
+from tacit.lab.analysis.report_data import dossier
+from tacit.lab.audits.intersection_attack import caught, overhear
 from tacit.lab.data.datasets import dataset, open_log
-from tacit.lab.dossier import dossier
-from tacit.lab.intersection import caught, overhear
-from tacit.lab.outlook import HopelessWarning, outlook
-from tacit.lab.shelf import choose, load_plan, numbers_trained
-from tacit.lab.tune import tune
-from tacit.lab.worlds.apps_settings import SETTINGS, AppsSettings
-from tacit.privacy import papers
+from tacit.lab.data.synthetic.apps_settings import SETTINGS, AppsSettings
+from tacit.lab.experiments.compare import compare
+from tacit.lab.experiments.tune import tune
+from tacit.lab.plans.loader import choose, load_plan, numbers_trained
 from tacit.report import write_picture
+from tacit_papers import prices
 
 TRUSTED = {"nobody": "nobody", "server": "the server", "organisation": "the organisation"}
 NETWORKS = {
@@ -159,8 +159,8 @@ BLOCKS = [
     Block("docs/start.md", "demo", "tacit demo", demo, "minutes", 3),
     Block("docs/choose-epsilon.md", "sweep", SWEEP, sweep, "minutes", 3),
     Block("docs/choose-epsilon.md", "tune", TUNE, tuned, "minutes", 1),
-    Block("docs/privacy.md", "what ε means", HERE, papers.guesses_to_markdown, "seconds", 1),
-    Block("docs/privacy.md", "papers", "tacit price --papers", papers.to_markdown, "seconds", 1),
+    Block("docs/privacy.md", "what ε means", HERE, prices.guesses_to_markdown, "seconds", 1),
+    Block("docs/privacy.md", "papers", "tacit price --papers", prices.to_markdown, "seconds", 1),
     Block(
         "docs/mechanisms.md", "takes", "tacit plan --mechanisms", lambda: printed("tacit plan --mechanisms"), "seconds"
     ),

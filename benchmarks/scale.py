@@ -18,9 +18,9 @@ def scene(method: str, devices: int) -> tuple[Any, Any]:
     from privrec import ITEMS, meta_learning
     from speed import fcf, seqmf
 
-    from tacit.lab.shelf import choose
-    from tacit.lab.synthetic import histories
-    from tacit.lab.worlds import movies
+    from tacit.lab.data.synthetic import movies
+    from tacit.lab.data.synthetic.small import histories
+    from tacit.lab.plans.loader import choose
 
     if method == "privrec":
         noisy = {"cohort": {"sampler": "all"}, "privacy": {"mechanism": "gaussian", "clip": 1.0, "noise": 1.0}}

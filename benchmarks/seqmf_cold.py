@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 from harness import RESULTS, machine, write
 
-from tacit.catalog import Catalog
-from tacit.lab.candidates import Candidates, Installed, SeenBefore
+from tacit.core.catalog import Catalog
+from tacit.lab.analysis.feasibility import HopelessWarning
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
-from tacit.lab.evaluate import ranks
-from tacit.lab.outlook import HopelessWarning
-from tacit.lab.reproduce.seqmf_study import RIVALS
-from tacit.lab.sessions import clean
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.lab.split import Split, cold_start, temporal_ratio
-from tacit.lab.statistics import interval
+from tacit.lab.evaluation.candidates import Candidates, Installed, SeenBefore
+from tacit.lab.evaluation.scoring import ranks
+from tacit.lab.evaluation.sessions import clean
+from tacit.lab.evaluation.splits import Split, cold_start, temporal_ratio
+from tacit.lab.evaluation.statistics import interval
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import simulate
 from tacit.metrics import average, levels, per_case
+from tacit_papers.seqmf.study import RIVALS
 
 DEPTHS = ({"sessions": 0}, {"sessions": 1}, {"sessions": 2}, {"days": 1}, {"days": 2}, {"days": 5})
 WORLDS = ("apps", "apps-weak", "apps500")

@@ -19,15 +19,14 @@ from pages import kept, read, span, table
 
 from tacit.cli.common import parsed
 from tacit.device.round import adapt
-from tacit.lab.cut import core, owners, take
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import dataset
-from tacit.lab.evaluate import ranks
-from tacit.lab.run import Run
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.lab.split import leave_last_out
-from tacit.lab.statistics import interval
+from tacit.lab.data.selection import core, owners, take
+from tacit.lab.evaluation.scoring import ranks
+from tacit.lab.evaluation.splits import leave_last_out
+from tacit.lab.evaluation.statistics import interval
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import Run, simulate
 from tacit.metrics import per_case
 
 METRICS = ("NDCG@10", "HR@10")

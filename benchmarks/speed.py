@@ -17,9 +17,9 @@ import numpy as np
 import scipy.sparse as sparse
 from harness import RESULTS, machine, race, rounds_of, write
 
+from tacit.core.plan import Plan, Stage
 from tacit.lab.data import Population, from_events
-from tacit.lab.synthetic import histories
-from tacit.plans import Plan, Stage
+from tacit.lab.data.synthetic.small import histories
 
 DIM, PENALTY, RATE = 32, 0.1, 0.1
 
@@ -90,7 +90,7 @@ def check(turn, table: np.ndarray, people: list, by_hand=numpy_round) -> float:
 
 
 def first_table(plan: Plan, population: Population) -> np.ndarray:
-    from tacit.lab.federation import Federation
+    from tacit.lab.simulation.federation import Federation
 
     return np.asarray(Federation(plan, population).params["items"])
 

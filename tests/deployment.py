@@ -8,20 +8,20 @@ import jax
 import numpy as np
 import polars as pl
 
-from tacit.device.node import Node
+from tacit.core.plan import Plan
+from tacit.core.run_folder import write_arrays
+from tacit.deploy.messages import Answer, Ask, from_plain, to_plain
+from tacit.device.node.node import Node
+from tacit.device.node.store import Store
 from tacit.device.round import KEYS
-from tacit.device.store import Store
-from tacit.lab.buckets import secrets
 from tacit.lab.data import Population, from_events
-from tacit.lab.kits import make_kit
-from tacit.lab.organisations import organisations
-from tacit.lab.shelf import choose
-from tacit.lab.worlds import movies
-from tacit.letters import Answer, Ask, from_plain, to_plain
-from tacit.plans import Plan
-from tacit.record import write_arrays
-from tacit.server.session import Session
-from tacit.server.terms import Terms
+from tacit.lab.data.organisations import organisations
+from tacit.lab.data.synthetic import movies
+from tacit.lab.plans.loader import choose
+from tacit.lab.plans.publish import make_kit
+from tacit.lab.simulation.buckets import secrets
+from tacit.server.session.round_policy import Terms
+from tacit.server.session.session import Session
 from toys import ITEMS
 
 TINY = {

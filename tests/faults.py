@@ -10,8 +10,8 @@ import numpy as np
 
 from deployment import Town, short_world
 from loopback import Loopback, kill
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import simulate
 
 PLAN = choose("fcf", {"rounds": 4, "hyper.dim": 2})
 

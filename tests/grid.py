@@ -6,10 +6,10 @@ from flwr.app import Error, Message
 from flwr.supercore.task_identity import TaskIdentity
 
 from deployment import Town
-from tacit.courier import from_record, to_record
-from tacit.device.flower import reply
-from tacit.letters import Answer, Ask
-from tacit.server import conductor
+from tacit.deploy.flower_transport import from_record, to_record
+from tacit.deploy.messages import Answer, Ask
+from tacit.device.node.flower import reply
+from tacit.server.session import flower_loop
 
 OLD = 1  # a version of letters that nobody speaks any more
 
@@ -17,7 +17,7 @@ OLD = 1  # a version of letters that nobody speaks any more
 def hurry(monkeypatch) -> None:
     """No rest between two looks, and a task for Flower to know."""
     for name, value in (("POLL", 0.0), ("AGAIN", 0.01), ("GREET", 0.05)):
-        monkeypatch.setattr(conductor, name, value)
+        monkeypatch.setattr(flower_loop, name, value)
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
 
 

@@ -18,10 +18,10 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from tacit.device.ledger import Ledger
+from tacit.device.ledger.ledger import Ledger
 from tacit.errors import DeviceError
+from tacit.privacy.accounting.events import Pure
 from tacit.privacy.budget import Budget
-from tacit.privacy.events import Pure
 
 EPSILON = 0.1
 AMPLE, LAST = 1_000_000, 40  # messages in the first budget; messages left in the last one

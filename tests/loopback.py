@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from deployment import Town
-from tacit.certificates import make_certificates
-from tacit.cli.processes import free_port
-from tacit.server.session import Session
+from tacit.deploy.certificates import make_certificates
+from tacit.deploy.supervisor import free_port
+from tacit.server.session.session import Session
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 

@@ -17,8 +17,8 @@ from scipy.optimize import brentq
 from scipy.stats import binom
 
 from tacit.errors import PlanError
-from tacit.privacy import accountant, pld, rdp
-from tacit.privacy.accountant import (
+from tacit.privacy.accounting import accountant, pld, rdp
+from tacit.privacy.accounting.accountant import (
     calibrate,
     check_delta,
     compose,
@@ -39,7 +39,7 @@ from tacit.privacy.accountant import (
     rdp_fixed,
     rdp_poisson,
 )
-from tacit.privacy.events import FixedGaussian, FixedPure, Gaussian, PoissonGaussian, Pure, Unbounded
+from tacit.privacy.accounting.events import FixedGaussian, FixedPure, Gaussian, PoissonGaussian, Pure, Unbounded
 
 REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE
 MOVIELENS = (4800, 30)
@@ -421,7 +421,7 @@ def test_a_library_that_counts_noise_per_record_is_noticed_and_nothing_else_chan
 
 
 def test_the_library_is_loaded_when_it_is_needed():
-    code = "import sys, tacit.privacy.accountant, tacit.privacy.price; assert 'dp_accounting' not in sys.modules"
+    code = "import sys, tacit.privacy.accounting.accountant, tacit.privacy.price; assert 'dp_accounting' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

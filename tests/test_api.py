@@ -11,10 +11,10 @@ from polars.testing import assert_frame_equal
 
 import tacit
 from tacit.errors import DataError, PlanError, RunError
-from tacit.lab.synthetic import tastes
+from tacit.lab.data.synthetic.small import tastes
 from tacit.privacy.budget import Budget
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
 
 
 def table(people=40, items=20, events=600, seed=0) -> pl.DataFrame:

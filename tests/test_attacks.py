@@ -8,18 +8,18 @@ import pytest
 from tacit.audit.attacks import ATTACKS, Known, Seen, load_attack
 from tacit.audit.attacks.inversion import Inversion
 from tacit.audit.score import by_chance, by_popularity, expected_precision_of_complement, expected_recall, success
+from tacit.core.messages import pack, unpack
 from tacit.device.method import build
 from tacit.device.round import step
 from tacit.errors import PlanError
+from tacit.lab.audits.fpl_reconstruction import known, leakage
 from tacit.lab.data import from_events
-from tacit.lab.engine import wire_schema
-from tacit.lab.leakage import known, leakage
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.nets.pairwise import Penalties, slopes
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import simulate
+from tacit.lab.simulation.engine import wire_schema
+from tacit.nets.factor.bpr import Penalties, slopes
 from tacit.privacy.card import to_markdown
-from tacit.report.cards import _leakage
-from tacit.wire import pack, unpack
+from tacit.report.claim_cards import _leakage
 from toys import Hand, small_world
 
 PEOPLE, ITEMS, HISTORY = 50, 500, 20
@@ -130,7 +130,7 @@ def test_a_step_before_the_move_protects_nobody(world):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")
+@pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
 @pytest.mark.parametrize(
     "privacy",
     [

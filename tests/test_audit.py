@@ -15,15 +15,15 @@ from typer.testing import CliRunner
 from tacit.audit import evidence
 from tacit.audit.evidence import auc, gaussian_bound, most_accurate, one_run_bound, tpr_at, weigh
 from tacit.cli import app
+from tacit.core.plan import Plan
+from tacit.core.sparse_rows import dense_tree
 from tacit.errors import PlanError
-from tacit.lab.one_run import audit
-from tacit.lab.shelf import choose, load_plan, plan_names
-from tacit.plans import Plan
-from tacit.privacy.gaussian import Gaussian
-from tacit.privacy.members import Members
-from tacit.privacy.pairs import Pairs
+from tacit.lab.audits.claim_audit import audit
+from tacit.lab.plans.loader import choose, load_plan, plan_names
+from tacit.privacy.mechanisms.cooccurrence import Pairs
+from tacit.privacy.mechanisms.gaussian import Gaussian
+from tacit.privacy.mechanisms.within_organisation import Members
 from tacit.privacy.price import price
-from tacit.rows import dense_tree
 
 # ---- what guesses prove ----
 
@@ -114,7 +114,8 @@ def test_a_plan_that_promises_stands(name):
 
 
 @pytest.mark.parametrize(
-    "mechanism", ["response", *(pytest.param(name, marks=pytest.mark.slow) for name in ("laplace", "harmony"))]
+    "mechanism",
+    ["randomized_response", *(pytest.param(name, marks=pytest.mark.slow) for name in ("laplace", "harmony"))],
 )
 def test_messages_of_their_own_show_much_of_a_claim(mechanism):
     plan = choose("popularity", {"privacy.mechanism": mechanism, "privacy.epsilon": 2.0})

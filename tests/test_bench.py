@@ -9,18 +9,18 @@ from typer.testing import CliRunner
 
 from tacit.cli import app
 from tacit.errors import PlanError, RunError
-from tacit.lab import bench as benched
-from tacit.lab.bench import Book, Options, bench, make, place, places
-from tacit.lab.bench.advice import NEEDS, advice, best
-from tacit.lab.bench.rows import fits
-from tacit.lab.bench.tables import claimed, merged, table, tables
-from tacit.lab.bench.worker import Worker
-from tacit.lab.candidates import Everything
-from tacit.lab.cut import take
-from tacit.lab.evaluate import ranks, top_lists
-from tacit.lab.repeats import choose_repeats
-from tacit.lab.shelf import load_plan
-from tacit.lab.simulate import simulate
+from tacit.lab.data.selection import take
+from tacit.lab.evaluation.candidates import Everything
+from tacit.lab.evaluation.repeats import choose_repeats
+from tacit.lab.evaluation.scoring import ranks, top_lists
+from tacit.lab.experiments import bench as benched
+from tacit.lab.experiments.bench import Book, Options, bench, logs, make, place
+from tacit.lab.experiments.bench.advice import NEEDS, advice, best
+from tacit.lab.experiments.bench.results import fits
+from tacit.lab.experiments.bench.tables import claimed, merged, table, tables
+from tacit.lab.experiments.bench.worker import Worker
+from tacit.lab.plans.loader import load_plan
+from tacit.lab.runs.run import simulate
 
 TINY = {
     "movies": {"users": 40, "items": 60},
@@ -32,8 +32,8 @@ TINY = {
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch, tmp_path):
     """Worlds of a few people, and no other log on this machine."""
-    small = replace(places.SIZES["small"], world=TINY)
-    monkeypatch.setitem(places.SIZES, "small", small)
+    small = replace(logs.SIZES["small"], world=TINY)
+    monkeypatch.setitem(logs.SIZES, "small", small)
     monkeypatch.setenv("TACIT_DATA", str(tmp_path / "nothing"))
 
 
@@ -113,10 +113,10 @@ def test_a_refusal_of_the_library_is_the_reason():
 
 def test_some_people_are_always_the_same_ones():
     log = place("movies", "small").log
-    one, other = places.some(log, 10), places.some(log, 10)
+    one, other = logs.some(log, 10), logs.some(log, 10)
     assert one.digest == other.digest
     assert len(one) == 10
-    assert places.some(log, 40) is log
+    assert logs.some(log, 40) is log
     assert one.catalog.n_items == np.unique(one.items).size
 
 

@@ -11,15 +11,15 @@ from tacit.device.gate import send
 from tacit.device.history import plain_history
 from tacit.device.methods.fpl import PairwiseLearning
 from tacit.device.round import KEYS, enter, new_home, work
-from tacit.lab import rounds
-from tacit.lab.buckets import homes_of, worth
-from tacit.lab.engine import _used
-from tacit.lab.federation import Federation
-from tacit.lab.rounds import SCANNED
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.lab.synthetic import tastes
-from tacit.nets.pairwise import had_of, not_had
+from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import simulate
+from tacit.lab.simulation import stage_runner
+from tacit.lab.simulation.buckets import homes_of, worth
+from tacit.lab.simulation.engine import _used
+from tacit.lab.simulation.federation import Federation, Performance
+from tacit.lab.simulation.stage_runner import SCANNED
+from tacit.nets.factor.bpr import had_of, not_had
 from tacit.privacy.mechanism import build_mechanism
 from tacit.server.round import open_round
 from toys import Hand, close, same, small_world
@@ -45,7 +45,7 @@ def test_a_block_of_rounds_is_the_rounds_one_by_one(name, monkeypatch):
     plan = plan_of(name)
     assert Federation(plan, WORLD).begin(0).block == SCANNED
     block = simulate(plan, WORLD, quiet=True)
-    monkeypatch.setattr(rounds, "at_once", lambda *_: 1)
+    monkeypatch.setattr(stage_runner, "at_once", lambda *_: 1)
     single = simulate(plan, WORLD, quiet=True)
     close(block.params, single.params)
     close(homes_of(block.buckets), homes_of(single.buckets))
@@ -67,7 +67,7 @@ def test_where_blocks_end_does_not_matter():
 
 def test_chunks_of_everybody_go_through_a_block_too():
     plan = plan_of("fpl", rounds=4)
-    whole, chunks = (simulate(plan, WORLD, quiet=True, chunk=chunk) for chunk in (90, 40))
+    whole, chunks = (simulate(plan, WORLD, quiet=True, performance=Performance(chunk=chunk)) for chunk in (90, 40))
     close(whole.params, chunks.params)
     close(homes_of(whole.buckets), homes_of(chunks.buckets))
 
@@ -83,19 +83,19 @@ def test_chunks_of_everybody_go_through_a_block_too():
     ],
 )
 def test_which_rounds_are_played_in_blocks(settings, light, hands, block, monkeypatch):
-    monkeypatch.setattr(rounds, "LIGHT", light)
-    monkeypatch.setattr(rounds, "hands", lambda: hands)
+    monkeypatch.setattr(stage_runner, "LIGHT", light)
+    monkeypatch.setattr(stage_runner, "hands", lambda: hands)
     plan = choose("fpl", {"rounds": 9, **settings})
     made = Federation(plan, WORLD)
-    assert rounds.at_once(made.plan.stages[0], made.methods[0], WORLD) == block
+    assert stage_runner.at_once(made.plan.stages[0], made.methods[0], WORLD) == block
     if block > 1:
         assert made._layout()[0] == 1
 
 
 def test_a_block_is_short_where_rounds_are_long(monkeypatch):
-    monkeypatch.setattr(rounds, "hands", lambda: 1)
-    monkeypatch.setitem(rounds.SCANNED_EVENTS, "cpu", 4 * 90 * 7)
-    monkeypatch.setitem(rounds.SCANNED_EVENTS, "gpu", 4 * 90 * 7)
+    monkeypatch.setattr(stage_runner, "hands", lambda: 1)
+    monkeypatch.setitem(stage_runner.SCANNED_EVENTS, "cpu", 4 * 90 * 7)
+    monkeypatch.setitem(stage_runner.SCANNED_EVENTS, "gpu", 4 * 90 * 7)
     played = Federation(plan_of("fpl"), WORLD).begin(0)
     assert played.block == 7
 

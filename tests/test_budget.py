@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.errors import PlanError
+from tacit.privacy.accounting.events import FixedGaussian, Gaussian, PoissonGaussian, Pure, Unbounded
 from tacit.privacy.budget import DAY, Budget, Entry, Tally, allowance, spent
-from tacit.privacy.events import FixedGaussian, Gaussian, PoissonGaussian, Pure, Unbounded
 
 FIXED = FixedGaussian(noise=1.0, cohort=10, devices=1000)
 

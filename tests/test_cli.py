@@ -8,7 +8,7 @@ import pytest
 
 from tacit.cli.reproduce import reproduce
 from tacit.errors import DataError, RunError
-from tacit.lab.reproduce import Table
+from tacit_papers import Table
 
 
 def tacit(*words, check=True, env=None):
@@ -133,7 +133,7 @@ def test_a_table_that_a_paper_does_not_have():
 
 
 def test_a_table_whose_log_is_not_here(monkeypatch):
-    monkeypatch.setattr("tacit.lab.reproduce.reproduce", lambda name, options: iter(()))
+    monkeypatch.setattr("tacit_papers.reproduce", lambda name, options: iter(()))
     with pytest.raises(
         DataError, match=r"privrec: table3 cannot be made without a log that is not here; see tacit data"
     ):
@@ -146,7 +146,7 @@ def test_what_a_reproduction_has_made_is_kept_when_the_rest_fails(tmp_path, monk
         yield Table("table1", "Table 1", "no data", ())
         raise RunError("the rest fails")
 
-    monkeypatch.setattr("tacit.lab.reproduce.reproduce", parts)
+    monkeypatch.setattr("tacit_papers.reproduce", parts)
     with pytest.raises(RunError, match="the rest fails"):
         reproduce("privrec", part=["table1"], size="small", out=tmp_path / "made.json")
     assert [part["name"] for part in json.loads((tmp_path / "made.json").read_text())["parts"]] == ["table1"]

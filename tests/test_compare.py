@@ -14,14 +14,14 @@ from scipy import stats
 import tacit
 from tacit.cli.compare import compare_plans
 from tacit.cli.tune import tune_plan
+from tacit.core.plan import Plan
 from tacit.errors import DataError, PlanError, RunError
-from tacit.lab.compare import compare, listening
-from tacit.lab.comparison import Comparison
-from tacit.lab.rounds import Rounds
-from tacit.lab.statistics import interval
-from tacit.lab.synthetic import tastes
-from tacit.lab.variants import settings_of, spread, values_of
-from tacit.plans import Plan
+from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.evaluation.statistics import interval
+from tacit.lab.experiments.compare import compare, listening
+from tacit.lab.experiments.comparison import Comparison
+from tacit.lab.experiments.variants import settings_of, spread, values_of
+from tacit.lab.simulation.stage_runner import Rounds
 
 LOG = tastes(devices=70, items=40, events=12)  # more than a scanned cohort holds: rounds are played one by one
 FCF = tacit.plan("fcf").with_setting("rounds", 2).with_setting("hyper.dim", 4)
@@ -161,11 +161,11 @@ def test_a_metric_of_lists_has_no_interval():
     score = found.scores["random"]["IC@10"]
     assert (score.interval, score.difference, score.mark) == (None, None, "")
     assert found.scores["random"]["P@10"].interval is not None
-    json.dumps(tacit.record.plain(found.to_dict()))
+    json.dumps(tacit.core.run_folder.plain(found.to_dict()))
 
 
 def test_everything_is_plain_values(found):
-    made = json.loads(json.dumps(tacit.record.plain(found.to_dict())))
+    made = json.loads(json.dumps(tacit.core.run_folder.plain(found.to_dict())))
     assert [one["name"] for one in made["plans"]] == list(found.names)
     assert made["plans"][1]["setting"] == {"rounds": 2}
     assert [one["seed"] for one in made["plans"][0]["trials"]] == [3, 4]
@@ -258,7 +258,7 @@ def test_a_sweep_that_cannot_be_meant_is_refused(plans, sweep, sentence):
 @pytest.fixture
 def started(monkeypatch):
     """The plans that were started."""
-    import tacit.lab.compare as module
+    import tacit.lab.experiments.compare as module
 
     seen, simulate = [], module.simulate
     monkeypatch.setattr(module, "simulate", lambda plan, *a, **k: (seen.append(plan.name), simulate(plan, *a, **k))[1])
@@ -328,7 +328,7 @@ def test_an_interrupted_comparison_goes_on_where_it_stopped(tmp_path, monkeypatc
         return play(self, first, last)
 
     monkeypatch.setattr(Rounds, "play", interrupted)
-    monkeypatch.setattr("tacit.lab.rounds.SCANNED", 1)  # a round at a time
+    monkeypatch.setattr("tacit.lab.simulation.stage_runner.SCANNED", 1)  # a round at a time
     plans = [POPULARITY, FCF.with_setting("rounds", 4)]
     with pytest.raises(KeyboardInterrupt):
         compare(plans, LOG, seeds=(0, 1), out=tmp_path, quiet=True)
@@ -465,6 +465,6 @@ def test_an_interruption_says_how_to_go_on(command, monkeypatch, words, sentence
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tacit.lab.compare.simulate", stop)
+    monkeypatch.setattr("tacit.lab.experiments.compare.simulate", stop)
     code, out, err = command("mfu", "--devices", "70", *words)
     assert (code, out, err.strip()) == (130, "", sentence)

@@ -11,14 +11,14 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from deployment import Town, short_world
 from grid import Grid, hurry
-from tacit.courier import LostError, from_record, to_record
-from tacit.device.flower import reply
+from tacit.deploy.flower_transport import LostError, from_record, to_record
+from tacit.deploy.messages import Answer
+from tacit.device.node.flower import reply
 from tacit.errors import RunError, WireError
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.letters import Answer
-from tacit.server import flower
-from tacit.server.conductor import Conductor
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import simulate
+from tacit.server.session import flower
+from tacit.server.session.flower_loop import Conductor
 from toys import close
 
 PLAN = choose("fcf", {"rounds": 3, "hyper.dim": 2})
@@ -128,9 +128,9 @@ def test_both_sides_are_plain_apps_of_flower_too(town):
     """For whoever runs a SuperLink and SuperNodes their own way: the folders are in the configuration."""
     from flwr.app import Context
 
-    from tacit.device import flower as device
-    from tacit.server import flower as server
-    from tacit.server.session import Session
+    from tacit.device.node import flower as device
+    from tacit.server.session import flower as server
+    from tacit.server.session.session import Session
 
     class Apps(Grid):
         def reply(self, number, message):

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from tacit.errors import DataError
-from tacit.lab.candidates import Installed, SeenBefore
-from tacit.lab.cut import owners, take
-from tacit.lab.cycles import live
 from tacit.lab.data import from_events
-from tacit.lab.evaluate import ranks
-from tacit.lab.sessions import active_people, clean, cycles_of, days_of
-from tacit.lab.shelf import load_plan
-from tacit.lab.simulate import simulate
-from tacit.lab.split import cold_start, cycle
-from tacit.lab.worlds import apps
+from tacit.lab.data.selection import owners, take
+from tacit.lab.data.synthetic import apps
+from tacit.lab.evaluation.candidates import Installed, SeenBefore
+from tacit.lab.evaluation.scoring import ranks
+from tacit.lab.evaluation.sessions import active_people, clean, cycles_of, days_of
+from tacit.lab.evaluation.splits import cold_start, cycle
+from tacit.lab.experiments.online import live
+from tacit.lab.plans.loader import load_plan
+from tacit.lab.runs.run import simulate
 from tacit.metrics import average, levels, per_case
 
 DAY = 86_400.0
@@ -117,7 +117,7 @@ def test_a_cycle_is_answered_by_what_came_before_it(log):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")
+@pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
 def test_the_table_is_trained_again_and_every_ledger_goes_on(log):
     privacy = {"mechanism": "qharmony", "epsilon_per_message": 1.5, "k": 2}
     one = live("seqmf-authors", log, 6, every=2, again=3, settings={**SMALL, "rounds": 5, "privacy": privacy})

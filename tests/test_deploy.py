@@ -11,26 +11,26 @@ import numpy as np
 import pytest
 
 from deployment import RUN, Town, plans, post, short_world, write_history
-from tacit.device.answers import recommend
-from tacit.device.log import read_log
+from tacit.core.plan import Plan
+from tacit.deploy.bundle import read_kit
+from tacit.deploy.messages import Answer, Ask, from_plain, to_plain
+from tacit.device.ledger.node_ledger import ShardPurse, open_purse
 from tacit.device.method import method_class
-from tacit.device.node import Node
-from tacit.device.purse import ShardPurse, open_purse
-from tacit.device.store import Store
+from tacit.device.node.history_file import read_log
+from tacit.device.node.node import Node
+from tacit.device.node.recommend import recommend
+from tacit.device.node.store import Store
 from tacit.errors import DataError, DeviceError, PlanError, RunError, WireError
-from tacit.kit import read_kit
-from tacit.lab.kits import make_kit
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.letters import Answer, Ask, from_plain, to_plain
-from tacit.plans import Plan
+from tacit.lab.plans.loader import choose
+from tacit.lab.plans.publish import make_kit
+from tacit.lab.runs.run import simulate
 from tacit.privacy.budget import Budget
 from tacit.privacy.price import page_of, price
-from tacit.server.session import Session
-from tacit.server.terms import Terms
+from tacit.server.session.round_policy import Terms
+from tacit.server.session.session import Session
 from toys import close, same
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
 ROOT = Path(__file__).resolve().parents[1]
 WHOLE = {"seqmf", "dplcf"}  # their sums are of whole numbers
 COUNTING = choose("popularity", {"privacy.mechanism": "laplace", "privacy.epsilon": 1.0, "privacy.messages": 1})
@@ -149,7 +149,7 @@ def test_killed_before_the_ledger_a_node_still_enters_what_it_sends(tmp_path, mo
     name = names(town)[0]
     node, ask = town.nodes[name], town.session.letter(names(town)[0])
     with monkeypatch.context() as patch:
-        patch.setattr("tacit.device.purse.OwnPurse.reserve", _killed)
+        patch.setattr("tacit.device.ledger.node_ledger.OwnPurse.reserve", _killed)
         assert "cannot answer" in post(node, ask).refused
     assert len(_ledger(node).entries) == 0
     assert node.store.run(RUN).done == 1  # the report was on disk
@@ -162,7 +162,7 @@ def test_killed_before_the_disk_a_node_makes_the_same_report_anew(town, monkeypa
     name = names(town)[1]
     node, ask = town.nodes[name], town.session.letter(names(town)[1])
     with monkeypatch.context() as patch:
-        patch.setattr("tacit.device.store.RunStore.keep", _killed)
+        patch.setattr("tacit.device.node.store.RunStore.keep", _killed)
         assert post(node, ask).refused
     twin = Town(town.folder / "twin", town.kit.plan, town.world, (1, 4, 4)).enrol()
     twin.session.open()
@@ -371,7 +371,7 @@ def test_letters_for_another_device_are_refused(town):
 
 
 def test_only_the_server_that_the_plan_folder_names_is_obeyed(tmp_path):
-    from tacit.signing import Signer, new_key
+    from tacit.deploy.signing import Signer, new_key
 
     public = new_key(tmp_path / "server.key")
     world = short_world(2)
@@ -420,7 +420,7 @@ def test_a_problem_at_home_is_told_at_home_alone(town):
 
 
 def test_a_promise_that_the_method_does_not_keep_is_refused_at_home(tmp_path, monkeypatch):
-    plan = choose("popularity", {"privacy": {"mechanism": "response", "epsilon": 1.0}})
+    plan = choose("popularity", {"privacy": {"mechanism": "randomized_response", "epsilon": 1.0}})
     town = Town(tmp_path, plan, short_world(2), (1, 1)).enrol()
     town.session.open()
     one, other = (town.session.letter(name) for name in names(town))
@@ -558,7 +558,7 @@ def test_a_node_waits_while_its_owner_looks_into_the_ledger(tmp_path, monkeypatc
     name = names(town)[0]
     looked_into = town.nodes[name].store.purse()
     with monkeypatch.context() as patch:
-        patch.setattr("tacit.device.node.PATIENCE", 0.0)
+        patch.setattr("tacit.device.node.node.PATIENCE", 0.0)
         assert "cannot answer" in post(town.nodes[name], town.session.letter(name)).refused
     Timer(0.3, looked_into.close).start()
     assert post(town.nodes[name], town.session.letter(name)).form == "report"

@@ -12,15 +12,15 @@ from typer.testing import CliRunner
 pytest.importorskip("cryptography")
 
 from deployment import Town, post, short_world
-from tacit.certificates import make_certificates, public_keys
 from tacit.cli import app, main
-from tacit.cli.checks import alone_in
-from tacit.cli.processes import Flower
-from tacit.device.store import Store
+from tacit.deploy.bundle import read_kit
+from tacit.deploy.certificates import make_certificates, public_keys
+from tacit.deploy.preflight import alone_in
+from tacit.deploy.supervisor import Flower
+from tacit.device.node.store import Store
 from tacit.errors import DeviceError, PlanError, RunError
-from tacit.kit import read_kit
-from tacit.lab.shelf import choose
-from tacit.server.session import Session
+from tacit.lab.plans.loader import choose
+from tacit.server.session.session import Session
 
 PLAN = choose("fcf", {"rounds": 1, "hyper.dim": 2})
 
@@ -102,7 +102,7 @@ def mistake(capsys, monkeypatch, *words: object) -> str:
 @pytest.fixture
 def wrong(capsys, monkeypatch, town):
     pytest.importorskip("flwr")
-    monkeypatch.setattr("tacit.cli.processes.Flower.start", lambda *_: pytest.fail("something was started"))
+    monkeypatch.setattr("tacit.deploy.supervisor.Flower.start", lambda *_: pytest.fail("something was started"))
     return lambda *words: mistake(capsys, monkeypatch, *words)
 
 
@@ -178,13 +178,13 @@ def test_one_process_at_a_time_works_in_a_home_or_a_run(wrong, town):
 
 def test_a_run_that_was_killed_while_it_began_begins_again(town, monkeypatch):
     """Until the last file is written, no run lives there: the same command starts one."""
-    from tacit.record import Folder
+    from tacit.core.run_folder import Folder
 
     def killed(*_):
         raise KeyError("killed here")
 
     with monkeypatch.context() as patch:
-        patch.setattr("tacit.record.Folder.begin", killed)
+        patch.setattr("tacit.core.run_folder.Folder.begin", killed)
         with pytest.raises(KeyError):
             Session.begin(town.folder / "new", town.kit)
     assert not Folder(town.folder / "new").exists

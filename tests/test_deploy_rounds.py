@@ -15,11 +15,11 @@ from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
 
 from deployment import RUN, Town, post, short_world
 from grid import Grid, hurry
-from tacit.courier import Desk, to_record
+from tacit.deploy.flower_transport import Desk, to_record
 from tacit.errors import RunError
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.server.conductor import Conductor
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import simulate
+from tacit.server.session.flower_loop import Conductor
 from toys import close
 
 PLAN = choose("fcf", {"rounds": 3, "hyper.dim": 2})

@@ -16,23 +16,23 @@ from typer.testing import CliRunner
 
 from deployment import RUN, Town, post, short_world, write_history
 from tacit.audit.attacks import Known, Seen, load_attack
-from tacit.catalog import Catalog, Field
 from tacit.cli import app
-from tacit.device import shard
-from tacit.device.choices import Choice
+from tacit.core.catalog import Catalog, Field
+from tacit.core.messages import unpack
+from tacit.core.plan import Plan
+from tacit.deploy.messages import to_plain
 from tacit.device.method import build, method_class, method_names, revealed
-from tacit.device.store import Store
+from tacit.device.node import batch
+from tacit.device.node.sharing import Choice
+from tacit.device.node.store import Store
 from tacit.errors import DataError, DeviceError
-from tacit.lab.cut import owners, take
 from tacit.lab.data import Population
 from tacit.lab.data.cleaning import of_marked_items
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.letters import to_plain
-from tacit.plans import Plan
+from tacit.lab.data.selection import owners, take
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import simulate
 from tacit.privacy.mechanism import build_mechanism
 from tacit.server.round import open_round
-from tacit.wire import unpack
 from toys import ITEMS, close
 
 ROOT = Path(__file__).parent.parent
@@ -200,11 +200,11 @@ def stepped(people: Population, plan: Plan, rounds: int = 6) -> list[np.ndarray]
     """Everything that people send in some rounds, by the code of a real device."""
     method, mechanism = build(plan.stages[0], people.catalog), build_mechanism(plan.stages[0].privacy)
     everybody, params = np.arange(len(people)), method.init(jax.random.key(0))
-    homes = shard.furnish(np.arange(2 * len(people), dtype=np.uint32).reshape(-1, 2))
-    homes, sent = shard.enter_all(method, 0, people, homes, None), []
+    homes = batch.furnish(np.arange(2 * len(people), dtype=np.uint32).reshape(-1, 2))
+    homes, sent = batch.enter_all(method, 0, people, homes, None), []
     for number in range(rounds):
         broadcast = open_round(number, params)
-        homes, reports, _ = shard.step_some(method, mechanism, 0, broadcast, people, homes, everybody)
+        homes, reports, _ = batch.step_some(method, mechanism, 0, broadcast, people, homes, everybody)
         sent += [np.asarray(leaf) for leaf in jax.tree.leaves(reports)]
     return sent
 

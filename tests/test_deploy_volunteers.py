@@ -9,18 +9,18 @@ from typer.testing import CliRunner
 
 from deployment import RUN, Town, post, short_world
 from tacit.cli import app
-from tacit.device.store import Store
+from tacit.core.plan import Plan
+from tacit.deploy.messages import Answer
+from tacit.device.node.store import Store
 from tacit.errors import DeviceError, PlanError, RunError, WireError
-from tacit.lab.kits import make_kit
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.letters import Answer
-from tacit.plans import Plan
+from tacit.lab.plans.loader import choose
+from tacit.lab.plans.publish import make_kit
+from tacit.lab.runs.run import simulate
 from tacit.privacy.sampler import build_sampler
-from tacit.server.session import Session
+from tacit.server.session.session import Session
 from toys import close
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
 COHORT = {"sampler": "volunteers", "count": 2, "share": 0.5}
 FIRST = choose("fcf", {"rounds": 3, "hyper.dim": 2, "cohort": COHORT}).stages
 THEN = choose("fcf", {"rounds": 2, "hyper.dim": 2, "privacy.mechanism": "laplace", "privacy.epsilon": 1.0}).stages
@@ -61,7 +61,7 @@ def test_with_the_same_volunteers_a_deployment_ends_where_the_simulator_does(tow
 
 @pytest.mark.slow
 def test_two_stages_of_privrec_with_volunteers_end_where_the_simulator_does(tmp_path):
-    from tacit.lab.worlds import movies
+    from tacit.lab.data.synthetic import movies
 
     small = {"1.hyper.dim": 4, "2.hyper.dim": 4, "2.hyper.hidden": (4,), "2.hyper.epochs": 1, "2.hyper.most": 8}
     small |= {"1.hyper.window": 8, "2.hyper.window": 8, "1.hyper.steps": 2, "1.rounds": 2, "2.rounds": 2}
@@ -188,7 +188,7 @@ def test_public_histories_are_not_asked_of_devices(tmp_path):
 def test_a_run_waits_for_volunteers_and_begins_when_they_have_agreed(town, monkeypatch):
     pytest.importorskip("flwr")
     from grid import Grid, hurry
-    from tacit.server.conductor import Conductor
+    from tacit.server.session.flower_loop import Conductor
 
     hurry(monkeypatch)
     volunteer(town, AGREED[1:])
@@ -210,7 +210,7 @@ def test_a_run_waits_for_volunteers_and_begins_when_they_have_agreed(town, monke
 def test_too_few_volunteers_are_a_sentence(town, monkeypatch):
     pytest.importorskip("flwr")
     from grid import Grid, hurry
-    from tacit.server.conductor import Conductor
+    from tacit.server.session.flower_loop import Conductor
 
     hurry(monkeypatch)
     town.session.terms = type(town.terms)(wait=0.3)

@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 
 from tacit.cli.data import app
 from tacit.errors import DataError
-from tacit.lab.data import from_events, paper_datasets
+from tacit.lab.data import from_events
 from tacit.lab.data.describe import count_sessions, describe, events_over_time, long_tail, print_statistics
 from tacit.lab.data.interactions import interactions
-from tacit.lab.data.paper_datasets import CLAIMS, Claim, compare
+from tacit_papers import datasets
+from tacit_papers.datasets import CLAIMS, Claim, compare
 
 DAY = 86_400
 
@@ -94,13 +95,13 @@ def test_describe_a_file_on_the_command_line(log):
 
 
 def test_monthly_sessions_leave_out_single_events(log):
-    found = paper_datasets._monthly(interactions(log))
+    found = datasets._monthly(interactions(log))
     assert found == {"clients": 0, "users": 1, "items": 3, "sessions in all": 1}
 
 
 def test_the_training_part_is_without_the_newest_fifth():
     world = from_events(np.repeat([0, 1], [10, 4]), np.arange(14), np.arange(14))
-    found = paper_datasets._training_part(world)
+    found = datasets._training_part(world)
     assert (found["users"], found["items"], found["interactions"]) == (2, 12, 12)
 
 

@@ -20,12 +20,12 @@ from typer.testing import CliRunner
 import tacit
 from tacit.cli import app
 from tacit.cli.common import parsed
-from tacit.lab.cut import pick
 from tacit.lab.data.datasets import dataset_names
-from tacit.lab.protocol import PROTOCOLS
-from tacit.lab.shelf import choose, plan_names
-from tacit.lab.worlds import movies
-from tacit.nets.words import tokens_of
+from tacit.lab.data.selection import pick
+from tacit.lab.data.synthetic import movies
+from tacit.lab.evaluation.protocols import PROTOCOLS
+from tacit.lab.plans.loader import choose, plan_names
+from tacit.nets.neural.text import tokens_of
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -151,7 +151,7 @@ def context(words, whole):
 
 
 @each_page
-@pytest.mark.filterwarnings("ignore::tacit.lab.shelf.DroppedWarning")
+@pytest.mark.filterwarnings("ignore::tacit.lab.plans.loader.DroppedWarning")
 def test_commands_exist_with_their_options(page):
     for words, whole in commands(page):
         found = context(words, whole)

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 import tacit
-from tacit.catalog import Catalog
-from tacit.lab import decode, specimen
+from tacit.core.catalog import Catalog
+from tacit.core.plan import Plan
+from tacit.lab.analysis import payload_views, sample_message
+from tacit.lab.analysis.feasibility import HopelessWarning, outlook
+from tacit.lab.analysis.reach import reach
+from tacit.lab.analysis.report_data import POINTS, dossier
+from tacit.lab.analysis.report_data import _thin as thin
 from tacit.lab.data import Population, from_events
-from tacit.lab.dossier import POINTS, dossier
-from tacit.lab.dossier import _thin as thin
-from tacit.lab.outlook import HopelessWarning, outlook
-from tacit.lab.reach import reach
-from tacit.lab.shelf import load_plan
-from tacit.lab.trial import Trial
-from tacit.plans import Plan
+from tacit.lab.experiments.trial import Trial
+from tacit.lab.plans.loader import load_plan
 from tacit.privacy.mechanism import build_mechanism
 
 
@@ -48,18 +48,18 @@ def items_of(found: dict) -> set[str]:
 
 
 def test_nothing_sent_is_said():
-    found = specimen.specimen(simulate("mfu"))
+    found = sample_message.specimen(simulate("mfu"))
     assert (found["kind"], found["bytes"]) == ("nothing", 0)
     assert found["distinct"] == len(found["history"])
 
 
 def test_raw_data_is_said():
-    found = specimen.specimen(simulate("itemknn"))
+    found = sample_message.specimen(simulate("itemknn"))
     assert (found["kind"], found["bytes"]) == ("raw", None)
 
 
 def test_without_noise_the_message_names_the_history():
-    found = specimen.specimen(simulate("popularity"))
+    found = sample_message.specimen(simulate("popularity"))
     (view,) = found["views"]
     assert {row["label"] for row in view["rows"]} == items_of(found)
     assert view["said"] == view["true"] == view["own"] == found["distinct"]
@@ -68,32 +68,34 @@ def test_without_noise_the_message_names_the_history():
 
 
 def test_the_device_has_a_history_of_middling_length():
-    found = specimen.specimen(simulate("popularity"))
+    found = sample_message.specimen(simulate("popularity"))
     assert found["events"] == np.sort(WORLD.lengths)[len(WORLD) // 2]
 
 
 def test_steps_are_named_from_item_to_item():
-    (view,) = specimen.specimen(simulate("sr"))["views"]
+    (view,) = sample_message.specimen(simulate("sr"))["views"]
     assert view["said"] == view["true"] == view["own"]
     assert all(" → " in row["label"] for row in view["rows"])
 
 
-@pytest.mark.parametrize("privacy", [{"mechanism": "response", "epsilon": 1.0}, {"mechanism": "none"}], ids=str)
+@pytest.mark.parametrize(
+    "privacy", [{"mechanism": "randomized_response", "epsilon": 1.0}, {"mechanism": "none"}], ids=str
+)
 def test_where_a_stage_has_one_round_it_is_the_very_message(monkeypatch, privacy):
     """Everybody's specimens, summed, are what the server summed."""
     run = simulate("popularity", privacy)
     said = np.zeros(16, int)
     for device in range(len(WORLD)):
-        monkeypatch.setattr(specimen, "_middling", lambda run, devices, device=device: device)
-        (view,) = specimen.specimen(run)["views"]
+        monkeypatch.setattr(sample_message, "_middling", lambda run, devices, device=device: device)
+        (view,) = sample_message.specimen(run)["views"]
         for row in view["rows"]:
             said[int(row["label"].split()[1])] += row["count"]
-    p, q = run.price.stages[0].mechanism.odds if privacy["mechanism"] == "response" else (1.0, 0.0)
+    p, q = run.price.stages[0].mechanism.odds if privacy["mechanism"] == "randomized_response" else (1.0, 0.0)
     np.testing.assert_array_equal(np.round((said - len(WORLD) * q) / (p - q)), run.params["counts"])
 
 
 def test_a_response_has_true_and_made_up_claims():
-    found = specimen.specimen(simulate("popularity", {"mechanism": "response", "epsilon": 1.0}))
+    found = sample_message.specimen(simulate("popularity", {"mechanism": "randomized_response", "epsilon": 1.0}))
     (view,) = found["views"]
     true = {row["label"] for row in view["rows"] if row["own"]}
     assert true <= items_of(found)
@@ -105,7 +107,7 @@ def test_a_response_has_true_and_made_up_claims():
 def test_a_gradient_gives_the_history_away_and_noise_at_home_hides_it():
     world = short_histories(devices=12, items=60)
     none, local = {"mechanism": "none"}, {"mechanism": "gaussian", "place": "local", "epsilon": 1.0}
-    plain, noisy = (specimen.specimen(simulate("fcf", p, world, settings={"rounds": 1})) for p in (none, local))
+    plain, noisy = (sample_message.specimen(simulate("fcf", p, world, settings={"rounds": 1})) for p in (none, local))
     (seen,), (hidden,) = plain["views"], noisy["views"]
     assert seen["separation"] > 0.9
     assert 0.25 < hidden["separation"] < 0.75
@@ -114,7 +116,7 @@ def test_a_gradient_gives_the_history_away_and_noise_at_home_hides_it():
 
 def test_noise_at_the_server_shows_the_report_and_what_is_released():
     run = simulate("popularity", {"mechanism": "gaussian", "epsilon": 1.0, "clip": 0.5})
-    found = specimen.specimen(run)
+    found = sample_message.specimen(run)
     (seen,), (released,) = found["views"], found["released"]["views"]
     assert seen["separation"] == 1.0
     assert math.dist([row["along"] for row in seen["rows"]], [0] * 16) == pytest.approx(0.5, rel=1e-3)  # clipped
@@ -123,7 +125,7 @@ def test_noise_at_the_server_shows_the_report_and_what_is_released():
 
 
 def test_signs_stand_at_positions_of_the_update():
-    (view,) = specimen.specimen(simulate("popularity", {"mechanism": "harmony", "epsilon": 9.0, "k": 3}))["views"]
+    (view,) = sample_message.specimen(simulate("popularity", {"mechanism": "harmony", "epsilon": 9.0, "k": 3}))["views"]
     assert view["said"] == len({row["label"] for row in view["rows"]}) == 3
     assert view["of"] == 16
     assert all(row["sign"] in (-1, 1) and row["column"] == 1 for row in view["rows"])
@@ -133,7 +135,7 @@ def test_a_position_is_a_row_and_a_column_of_its_leaf():
     harmony = build_mechanism({"mechanism": "harmony", "epsilon_per_message": 60.0, "k": 6})
     update = {"bias": np.full(2, 1.0, np.float32), "items": np.array([[-1.0, 1.0]] * 2, np.float32)}
     payload = harmony.encode(jax.random.key(0), update, {})
-    (view,) = decode.views(harmony, payload, update, WORLD, np.array([1]))
+    (view,) = payload_views.views(harmony, payload, update, WORLD, np.array([1]))
     assert [(row["label"], row["column"], row["sign"]) for row in view["rows"]] == [
         *(("row 0", 1, 1), ("row 1", 1, 1)),
         *(("row 0", 1, -1), ("row 0", 2, 1), ("row 1", 1, -1), ("row 1", 2, 1)),
@@ -143,28 +145,28 @@ def test_a_position_is_a_row_and_a_column_of_its_leaf():
 def test_a_scale_in_the_clear_is_shown():
     paper = build_mechanism({"mechanism": "qharmony", "form": "paper", "epsilon_of_signs": 4.0, "k": 2})
     update = {"items": np.array([0.5, -3.0], np.float32)}
-    (view,) = decode.views(paper, paper.encode(jax.random.key(0), update, {}), update, WORLD, np.array([1]))
+    (view,) = payload_views.views(paper, paper.encode(jax.random.key(0), update, {}), update, WORLD, np.array([1]))
     assert view["scale"] == 3
 
 
 def test_a_message_without_a_reader_is_shown_as_bits():
     payload, update = {"seed": np.uint32(1), "word": np.array([0b10100000], np.uint8)}, {"items": np.zeros((16, 2))}
     kashin = build_mechanism({"mechanism": "kashin", "epsilon_per_message": 4.0, "k": 4})
-    (view,) = decode.views(kashin, payload, update, WORLD, np.array([1]))
+    (view,) = payload_views.views(kashin, payload, update, WORLD, np.array([1]))
     assert view == {"kind": "bits", "bits": "00000001" + "00000000" * 3 + "10100000"}
 
 
 def test_an_earlier_stage_is_read_by_its_own_method():
     """The last stage sends nothing; what is shown is the first stage's message."""
     both = Plan("two", (*load_plan("popularity").stages, *load_plan("mfu").stages))
-    found = specimen.specimen(tacit.simulate(both, WORLD, quiet=True))
+    found = sample_message.specimen(tacit.simulate(both, WORLD, quiet=True))
     assert (found["stage"], found["method"]) == (1, "popularity")
     assert {row["label"] for row in found["views"][0]["rows"]} == items_of(found)
 
 
 def test_rows_that_stand_for_no_item_have_numbers_for_names():
-    leaf = decode._leaf("weights", (5, 2), WORLD, np.array([1, 2]))
-    found = decode.sizes(leaf, np.arange(10.0).reshape(5, 2))
+    leaf = payload_views._leaf("weights", (5, 2), WORLD, np.array([1, 2]))
+    found = payload_views.sizes(leaf, np.arange(10.0).reshape(5, 2))
     assert found["separation"] is None
     assert found["rows"][0]["label"] == "row 4"
     assert "own" not in found["rows"][0]
@@ -172,9 +174,9 @@ def test_rows_that_stand_for_no_item_have_numbers_for_names():
 
 def test_more_claims_than_fit_are_counted():
     world = replace(WORLD, catalog=Catalog(500))
-    leaf = decode._leaf("counts", (500,), world, np.array([1, 2]))
-    found = decode.claims(leaf, np.ones(500, int))
-    assert (len(found["rows"]), found["said"]) == (decode.CLAIMS, 500)
+    leaf = payload_views._leaf("counts", (500,), world, np.array([1, 2]))
+    found = payload_views.claims(leaf, np.ones(500, int))
+    assert (len(found["rows"]), found["said"]) == (payload_views.CLAIMS, 500)
 
 
 def test_the_main_direction_finds_what_was_used():
@@ -182,7 +184,7 @@ def test_the_main_direction_finds_what_was_used():
     key = jax.random.key(0)
     w = np.concatenate([np.full(5, -2.0), np.linspace(-0.3, 0.3, 50)])
     p = np.asarray(jax.random.normal(key, (8,)))
-    along = decode.main_direction(np.outer(w, p))
+    along = payload_views.main_direction(np.outer(w, p))
     assert set(np.argsort(-along)[:5]) == set(range(5))
 
 
@@ -217,9 +219,12 @@ def test_a_specimen_can_be_left_out():
     ("privacy", "name"),
     [
         (None, "popularity"),
-        ({"mechanism": "response", "epsilon": 1.0}, "popularity response ε 1"),
+        ({"mechanism": "randomized_response", "epsilon": 1.0}, "popularity randomized_response ε 1"),
         ({"mechanism": "gaussian", "place": "local", "epsilon": 2.0}, "popularity gaussian local ε 2"),
-        ({"mechanism": "response", "form": "asymmetric", "epsilon": 1.0}, "popularity response ε ∞"),
+        (
+            {"mechanism": "randomized_response", "form": "asymmetric", "epsilon": 1.0},
+            "popularity randomized_response ε ∞",
+        ),
     ],
 )
 def test_a_plan_is_called_by_its_noise(privacy, name):
@@ -242,7 +247,7 @@ def test_few_rounds_are_kept_and_every_one_that_was_asked_about():
     [
         ("fcf", {"mechanism": "gaussian", "epsilon": 1.0}),
         ("fcf", {"mechanism": "laplace", "epsilon": 1.0}),
-        ("popularity", {"mechanism": "response", "epsilon": 1.0}),
+        ("popularity", {"mechanism": "randomized_response", "epsilon": 1.0}),
     ],
 )
 def test_the_verdict_turns_where_it_is_said_to(plan, privacy):
@@ -263,7 +268,7 @@ def test_a_plan_without_a_promise_has_no_reach():
 
 
 def test_an_epsilon_out_of_sight_is_zero_or_infinite():
-    plan = load_plan("popularity").with_setting("privacy", {"mechanism": "response", "epsilon": 1.0})
+    plan = load_plan("popularity").with_setting("privacy", {"mechanism": "randomized_response", "epsilon": 1.0})
     many = reach(plan, 10**12, (200,))
     alone = reach(plan.with_setting("privacy", {"mechanism": "laplace", "epsilon": 1.0}), 1, (10**9,))
     assert many is not None

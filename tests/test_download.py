@@ -17,7 +17,7 @@ from tacit.errors import DataError
 from tacit.lab.data import datasets
 from tacit.lab.data.datasets import Dataset, Source, about_dataset
 from tacit.lab.data.download import fetch, get, unpack
-from tacit.lab.synthetic import checkerboard
+from tacit.lab.data.synthetic.small import checkerboard
 
 BODY = bytes(range(256)) * 4000
 

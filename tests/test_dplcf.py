@@ -7,32 +7,32 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.sparse_rows import Rows
 from tacit.device.methods.dplcf import LocalNeighbours
 from tacit.errors import PlanError
-from tacit.lab import tiles
 from tacit.lab.data import from_events
-from tacit.lab.evaluate import ranks
-from tacit.lab.reproduce.dplcf_channel import channel, inverse, printed_inverse
-from tacit.lab.shelf import choose, load_plan
-from tacit.lab.simulate import simulate
-from tacit.lab.split import held_out_people, leave_last_out
-from tacit.lab.synthetic import tastes
-from tacit.privacy.counts import Cooccurrence
+from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.evaluation.scoring import ranks
+from tacit.lab.evaluation.splits import held_out_people, leave_last_out
+from tacit.lab.plans.loader import choose, load_plan
+from tacit.lab.runs.run import simulate
+from tacit.lab.simulation import cooccurrence
 from tacit.privacy.mechanism import build_mechanism
+from tacit.privacy.mechanisms._parts.pair_counts import Cooccurrence
 from tacit.privacy.sampler import build_sampler
-from tacit.rows import Rows
 from tacit.server.rule import build_rule
+from tacit_papers.dplcf.channel import channel, inverse, printed_inverse
 from toys import close, same
 
 HAD = np.array([[1, 1, 0], [1, 0, 1], [1, 1, 0], [0, 1, 0], [0, 0, 1]])  # five people, three items
 SAID = np.array([[1, 1, 1], [1, 0, 1], [1, 1, 0], [1, 1, 0], [0, 1, 1]])
-LOUD = "ignore::tacit.lab.outlook.HopelessWarning"
+LOUD = "ignore::tacit.lab.analysis.feasibility.HopelessWarning"
 
 
 def table(said, recipe="clamp", measure="jaccard", k=2, strength=3.0, **odds):
     """Similarities of all items as the rule finds them, [N, N], 0 where there is none."""
-    mechanism = build_mechanism({"mechanism": "pairs", **(odds or {"p": 1.0, "q": 0.0})})
+    mechanism = build_mechanism({"mechanism": "cooccurrence", **(odds or {"p": 1.0, "q": 0.0})})
     mechanism = mechanism.settle(build_sampler({"sampler": "all"}).exposure(1, said.shape[0]))
     zero = mechanism.zero({"items": jnp.zeros(said.shape[1])}, 1)
     packed = {"items": jnp.asarray(np.packbits(said, axis=1))}
@@ -121,7 +121,7 @@ def test_what_noise_explains_is_shrunk_to_what_popularity_explains():
 def test_the_rule_says_what_it_needs():
     rule, params = build_rule({"rule": "similarity"}), {"neighbours": jnp.zeros((3, 2), jnp.int32)}
     with pytest.raises(
-        PlanError, match=r"server\.rule 'similarity' needs counts of pairs; set privacy\.mechanism = 'pairs'"
+        PlanError, match=r"server\.rule 'similarity' needs counts of pairs; set privacy\.mechanism = 'cooccurrence'"
     ):
         rule.finish(params, ({"items": jnp.zeros((1, 3))}, jnp.ones(1)), jnp.asarray(1), ())
     with pytest.raises(PlanError, match=r"server\.recipe must be one of 'raw', 'clamp'"):
@@ -131,7 +131,7 @@ def test_the_rule_says_what_it_needs():
 def test_many_items_are_ranked_block_by_block(monkeypatch):
     said = np.random.default_rng(3).random((200, 50)) < 0.3
     whole = table(said, k=5)
-    monkeypatch.setattr("tacit.server.similarity.BLOCK", 50 * 7)
+    monkeypatch.setattr("tacit.server.rules.similarity.BLOCK", 50 * 7)
     np.testing.assert_array_equal(table(said, k=5), whole)
 
 
@@ -159,7 +159,7 @@ def test_it_learns_tastes_and_new_people_get_them_for_free():
     log = tastes(devices=600, items=120, events=15)
     plan = choose("dplcf", {"hyper.neighbours": 10}, epsilon=3.0)
     for split in (leave_last_out(log), held_out_people(log, seed=0)):
-        private = (ranks(tiles.learn(plan, split.train), split) <= 10).mean()
+        private = (ranks(cooccurrence.learn(plan, split.train), split) <= 10).mean()
         popular = (ranks(simulate("popularity", split.train, quiet=True), split) <= 10).mean()
         assert private > popular + 0.1
 
@@ -177,7 +177,7 @@ def log():
 def test_tiles_learn_the_same_table(log, name):
     whole = simulate(name, log, quiet=True, seed=4)
     for tiled in (False, True):
-        run = tiles.learn(name, log, seed=4, tiled=tiled)
+        run = cooccurrence.learn(name, log, seed=4, tiled=tiled)
         np.testing.assert_array_equal(run.params["neighbours"], whole.params["neighbours"])
         close(run.params["similarity"], whole.params["similarity"], 1e-6)
     same(run.price.whole.epsilon, whole.price.whole.epsilon)
@@ -188,10 +188,10 @@ def test_tiles_learn_the_same_table(log, name):
 
 def test_a_gpu_does_it_at_once(log, monkeypatch):
     """The way of a GPU, computed here: the same table, and the homes have spoken."""
-    there = tiles.learn("lcf-ub", log, seed=4)
+    there = cooccurrence.learn("lcf-ub", log, seed=4)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(tiles, "collect", None)
-    run = tiles.learn("lcf-ub", log, seed=4)
+    monkeypatch.setattr(cooccurrence, "collect", None)
+    run = cooccurrence.learn("lcf-ub", log, seed=4)
     np.testing.assert_array_equal(run.params["neighbours"], there.params["neighbours"])
     close(run.params["similarity"], there.params["similarity"], 1e-6)
     assert run.spent() == there.spent()
@@ -201,28 +201,28 @@ def test_a_gpu_does_it_at_once(log, monkeypatch):
 def test_too_many_items_for_a_table_are_done_in_tiles(log, monkeypatch):
     """Above the limit the table of all pairs is never made, and what is learned is the same; nobody has to ask for it."""
     whole = simulate("lcf-ub", log, quiet=True)
-    monkeypatch.setattr(tiles, "MOST", 149)
-    monkeypatch.setattr(tiles, "said_of_pairs", None)  # what would hold all pairs
-    run = tiles.learn("lcf-ub", log)
+    monkeypatch.setattr(cooccurrence, "MOST", 149)
+    monkeypatch.setattr(cooccurrence, "said_of_pairs", None)  # what would hold all pairs
+    run = cooccurrence.learn("lcf-ub", log)
     np.testing.assert_array_equal(run.params["neighbours"], whole.params["neighbours"])
 
 
 def test_tiles_hold_one_row_of_tiles_at_a_time(log, monkeypatch):
     """The table of all pairs is never made, and no more rows of tiles than hands can hold."""
-    monkeypatch.setattr(tiles, "said_of_pairs", None)
-    run = tiles.learn("lcf-ub", log, tiled=True)
+    monkeypatch.setattr(cooccurrence, "said_of_pairs", None)
+    run = cooccurrence.learn("lcf-ub", log, tiled=True)
     assert run.params["neighbours"].shape == (150, 20)
     told = []
-    tiles.learn("lcf-ub", log, tiled=True, tell=lambda what, share: told.append((what, share)))
+    cooccurrence.learn("lcf-ub", log, tiled=True, tell=lambda what, share: told.append((what, share)))
     assert told[-1] == ("pairs", 1.0)
     assert ("devices", 1.0) in told
 
 
 def test_progress_is_shown_where_somebody_watches(log, monkeypatch, capsys):
-    tiles.learn("lcf-ub", log)
+    cooccurrence.learn("lcf-ub", log)
     assert not capsys.readouterr().err
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    tiles.learn("lcf-ub", log)
+    cooccurrence.learn("lcf-ub", log)
     said = capsys.readouterr().err
     assert "\rdevices  100 %\n" in said
     assert "\rpairs    100 %\n" in said
@@ -230,9 +230,9 @@ def test_progress_is_shown_where_somebody_watches(log, monkeypatch, capsys):
 
 def test_tiles_refuse_what_they_cannot_learn(log):
     with pytest.raises(
-        PlanError, match=r"mechanism 'pairs' and rule 'similarity', got popularity; use tacit\.simulate"
+        PlanError, match=r"mechanism 'cooccurrence' and rule 'similarity', got popularity; use tacit\.simulate"
     ):
-        tiles.learn("popularity", log)
+        cooccurrence.learn("popularity", log)
 
 
 # ---- what the paper printed ----

@@ -16,18 +16,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tacit.core.plan import Plan, Stage
+from tacit.core.run_folder import Folder
+from tacit.core.sparse_rows import Rows, dense
 from tacit.device.gate import send
 from tacit.errors import DataError, DeviceError, PlanError, RunError
-from tacit.lab.buckets import group, homes_of, share_out
-from tacit.lab.central import FITS
+from tacit.lab.baselines.central import FITS
 from tacit.lab.data import Population, from_events
-from tacit.lab.shelf import load_plan
-from tacit.lab.simulate import simulate
-from tacit.lab.synthetic import tastes
-from tacit.plans import Plan, Stage
+from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.plans.loader import load_plan
+from tacit.lab.runs.run import simulate
+from tacit.lab.simulation.buckets import group, homes_of, share_out
+from tacit.lab.simulation.federation import Performance
 from tacit.privacy.mechanism import build_mechanism
-from tacit.record import Folder
-from tacit.rows import Rows, dense
 from tacit.server.round import trained
 from tacit.server.rule import build_rule
 from toys import ITEMS, close, same, small_world
@@ -49,7 +50,7 @@ def run(plan, world=None, **options):
 
 def every_bucket(monkeypatch):
     """So few people are cheaper in one bucket; here buckets are to be tested."""
-    monkeypatch.setattr("tacit.lab.federation.worth", lambda *_: 0.0)
+    monkeypatch.setattr("tacit.lab.simulation.federation.worth", lambda *_: 0.0)
 
 
 def homes_by_device(result):
@@ -76,7 +77,7 @@ def test_counts_are_the_same_bit_for_bit(monkeypatch):
     plan = load_plan("sr")
     one = run(plan)
     every_bucket(monkeypatch)
-    same(one.params, run(plan, chunk=3, grid=(4, 40)).params)
+    same(one.params, run(plan, performance=Performance(chunk=3, grid=(4, 40))).params)
 
 
 def test_same_seed_is_bit_for_bit_another_seed_is_not():
@@ -102,7 +103,7 @@ def test_scanned_rounds_are_rounds(sampler, monkeypatch):
     plan = fcf(rounds=300, sampler=sampler)
     every_bucket(monkeypatch)
     scanned = run(plan)
-    monkeypatch.setattr("tacit.lab.rounds.TINY", 0)
+    monkeypatch.setattr("tacit.lab.simulation.stage_runner.TINY", 0)
     single = run(plan)
     close(scanned.params, single.params)
     assert [row["reports"] for row in scanned.rounds] == [row["reports"] for row in single.rounds]
@@ -112,7 +113,7 @@ def test_scanned_rounds_are_rounds(sampler, monkeypatch):
 @pytest.mark.slow
 def test_the_debug_executor_agrees():
     plan = fcf(rounds=2, sampler={"sampler": "fixed", "count": 6})
-    fast, debug = run(plan), run(plan, executor="debug")
+    fast, debug = run(plan), run(plan, performance=Performance("debug"))
     close(fast.params, debug.params)
     close(homes_by_device(fast), homes_by_device(debug))
 
@@ -127,7 +128,7 @@ def test_the_debug_executor_names_the_device(monkeypatch):
     world = Population(world.catalog, world.offsets, world.items, users=["ada", "bob", "eve"])
     monkeypatch.setattr(FederatedCollaborativeFiltering, "_gradient", broken)
     with pytest.raises(DeviceError, match=r"device 'bob', round 0, stage 1 .*not finite"):
-        run(fcf(), world, executor="debug")
+        run(fcf(), world, performance=Performance("debug"))
 
 
 def test_what_is_not_finite_is_sent_as_zero_and_counted(monkeypatch):
@@ -275,7 +276,7 @@ def test_a_run_of_two_stages_goes_on_from_its_last_checkpoint(tmp_path, seen):
         return {}
 
     with contextlib.suppress(RunError):
-        run(plan, out=tmp_path / "cut", evaluate=killed, every=1, save_seconds=0.0)
+        run(plan, out=tmp_path / "cut", evaluate=killed, every=1, performance=Performance(save_seconds=0.0))
     assert 1 < (Folder(tmp_path / "cut").latest() or 0) <= min(seen, 5)  # the first stage has one round
     whole, resumed = run(plan), run(plan, out=tmp_path / "cut", resume=True)
     same(whole.params, resumed.params)
@@ -287,8 +288,8 @@ def test_a_killed_run_resumes(tmp_path):
     """kill -9 while it runs, at a moment of its own choosing; the folder is whole and the end is the same."""
     code = (
         "import sys; sys.path.insert(0, sys.argv[2])\n"
-        "from test_engine import fcf, run\n"
-        "run(fcf(rounds=4000), out=sys.argv[1], save_seconds=0.0)"
+        "from test_engine import Performance, fcf, run\n"
+        "run(fcf(rounds=4000), out=sys.argv[1], performance=Performance(save_seconds=0.0))"
     )
     folder = Folder(tmp_path / "killed")
     child = subprocess.Popen([sys.executable, "-c", code, str(folder.path), os.path.dirname(__file__)])
@@ -300,7 +301,12 @@ def test_a_killed_run_resumes(tmp_path):
     assert 5 <= (folder.latest() or 0) < 4000
     stage = fcf(rounds=4000).stages[0]
     resumed = simulate(
-        Plan("test", (stage,)), small_world(30), quiet=True, out=folder.path, resume=True, save_seconds=1e9
+        Plan("test", (stage,)),
+        small_world(30),
+        quiet=True,
+        out=folder.path,
+        resume=True,
+        performance=Performance(save_seconds=1e9),
     )
     whole = run(fcf(rounds=4000))
     same(whole.params, resumed.params)

@@ -17,14 +17,14 @@ import pytest
 from scipy.stats import chisquare
 
 from falsify import CHUNK, audits, trial, whole
+from tacit.core.messages import schema_of
+from tacit.core.sparse_rows import Rows, dense_tree, is_rows
 from tacit.device.gate import send
 from tacit.errors import PlanError
-from tacit.privacy import accountant
-from tacit.privacy.events import Pure, Unbounded
+from tacit.privacy.accounting import accountant
+from tacit.privacy.accounting.events import Pure, Unbounded
 from tacit.privacy.mechanism import build_mechanism, mechanism_class, mechanism_names
 from tacit.privacy.sampler import build_sampler
-from tacit.rows import Rows, dense_tree, is_rows
-from tacit.wire import schema_of
 from toys import close, same
 from views import BIG, NUMBERS, PARAMS, flat, pairs, releases, reports, shaped, trained
 

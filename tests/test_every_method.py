@@ -8,18 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tacit.core.messages import pack, unpack
+from tacit.core.sparse_rows import dense_tree
 from tacit.device.method import method_class, method_names, methods_from
-from tacit.device.rank import top
+from tacit.device.ranking import top
 from tacit.device.round import adapt, step
-from tacit.lab.engine import fold, wake, wire_schema
-from tacit.lab.evaluate import ranks
-from tacit.lab.shelf import suggested
-from tacit.lab.simulate import simulate
-from tacit.lab.split import Cases, Split, latest
-from tacit.lab.synthetic import checkerboard
-from tacit.rows import dense_tree
+from tacit.lab.data.synthetic.small import checkerboard
+from tacit.lab.evaluation.scoring import ranks
+from tacit.lab.evaluation.splits import Cases, Split, latest
+from tacit.lab.plans.loader import suggested
+from tacit.lab.runs.run import simulate
+from tacit.lab.simulation.engine import fold, wake, wire_schema
 from tacit.server.round import collect, nothing, trained
-from tacit.wire import pack, unpack
 from toys import ITEMS, Hand, close, same, small_world
 
 TOY = '''"""Toy: likes what has a number near the person's mean item. A sixth method, in one file."""
@@ -29,7 +29,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
 from tacit.device.history import History
 from tacit.device.method import Method, masked
 

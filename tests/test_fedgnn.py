@@ -7,16 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
 from tacit.device.history import plain_history
 from tacit.device.method import build
 from tacit.device.round import KEYS
 from tacit.errors import PlanError
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.lab.thirdparty.fedgnn import claims, message
-from tacit.lab.thirdparty.helper import Guest, match, matched, seal
-from tacit.nets.graph import LAYERS, new_layers, person_vector
+from tacit.lab.baselines.helpers.fedgnn import claims, message
+from tacit.lab.baselines.helpers.helper import Guest, match, matched, seal
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import simulate
+from tacit.nets.neural.graph_attention import LAYERS, new_layers, person_vector
 from tacit.privacy.price import price
 from toys import small_world
 

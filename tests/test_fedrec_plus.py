@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.sparse_rows import Rows
 from tacit.device.method import build
 from tacit.device.round import KEYS
 from tacit.errors import DataError, PlanError
+from tacit.lab.baselines.helpers.fedrec_plus import aggregated, claims, heard
 from tacit.lab.data import Population
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.lab.thirdparty.fedrec_plus import aggregated, claims, heard
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import simulate
 from tacit.privacy.price import price
-from tacit.rows import Rows
 from toys import small_world
 
 KEY = jax.random.key(2, impl=KEYS)

@@ -8,32 +8,33 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tacit.catalog import Catalog, Field
+from tacit.core.catalog import Catalog, Field
+from tacit.core.plan import Plan
 from tacit.device.history import History, plain_history
 from tacit.device.method import build
 from tacit.device.methods.fedseqrec import FederatedSequences
 from tacit.device.methods.handshake import Handshake
 from tacit.errors import DataError, PlanError
-from tacit.lab.cut import pick
 from tacit.lab.data import Population
-from tacit.lab.evaluate import ranks
-from tacit.lab.keep import load, save
-from tacit.lab.organisations import FIELDS, gain, held, organisations
-from tacit.lab.shelf import choose, load_plan
-from tacit.lab.simulate import simulate
-from tacit.lab.split import leave_last_out
-from tacit.lab.words import with_word_vectors
-from tacit.lab.worlds import movies
-from tacit.nets.lengths import places, runs
-from tacit.nets.sequence import Words, distinct_vectors
-from tacit.nets.words import LENGTH, hashed_vectors, tokens_of
-from tacit.plans import Plan
+from tacit.lab.data.organisations import FIELDS, gain, held, organisations
+from tacit.lab.data.selection import pick
+from tacit.lab.data.synthetic import movies
+from tacit.lab.data.word_vectors import with_word_vectors
+from tacit.lab.evaluation.scoring import ranks
+from tacit.lab.evaluation.splits import leave_last_out
+from tacit.lab.plans.loader import choose, load_plan
+from tacit.lab.runs.run import simulate
+from tacit.lab.runs.storage import load, save
+from tacit.lab.simulation.federation import Performance
+from tacit.nets.neural.text import LENGTH, hashed_vectors, tokens_of
+from tacit.nets.sequence.encoder import Words, distinct_vectors
+from tacit.nets.sequence.segments import places, runs
 from tacit.privacy.mechanism import build_mechanism
 from tacit.privacy.price import price
 from tacit.privacy.sampler import build_sampler
 from tacit.server.rule import build_rule
 
-LOUD = "ignore::tacit.lab.outlook.HopelessWarning"
+LOUD = "ignore::tacit.lab.analysis.feasibility.HopelessWarning"
 TINY = {
     "hyper.width": 6, "hyper.dim": 8, "hyper.heads": 2, "hyper.hidden": 4, "hyper.window": 6, "hyper.short": 3,
     "hyper.batch": 8, "hyper.group": 4, "hyper.each": 4,
@@ -240,7 +241,7 @@ def test_some_organisations_are_awake_and_the_same_run_comes_of_it_by_hand(log):
     world = organisations(log)
     run = simulate(plan, world, quiet=True)
     assert [row["asked"] for row in run.rounds] == [3, 2, 2]
-    slow = simulate(plan, world, quiet=True, executor="debug")
+    slow = simulate(plan, world, quiet=True, performance=Performance("debug"))
     for name, leaf in run.params.items():
         np.testing.assert_allclose(leaf, slow.params[name], rtol=1e-4, atol=1e-5)
 
@@ -402,7 +403,7 @@ def test_people_count_alike_in_a_private_histogram():
 
 
 def test_members_tell_how_many_people_there_are():
-    mechanism = build_mechanism({"mechanism": "members", "noise": 1e-3})
+    mechanism = build_mechanism({"mechanism": "within_organisation", "noise": 1e-3})
     mechanism = mechanism.settle(build_sampler({"sampler": "all"}).exposure(1, 3))
     update = {"w": jnp.array([3.0, -4.0]), "people": jnp.asarray(7.0)}
     payload = mechanism.encode(jax.random.key(0), update, {})
@@ -416,13 +417,13 @@ def test_members_tell_how_many_people_there_are():
 
 def test_members_say_what_they_promise():
     with pytest.raises(PlanError, match=r"privacy of members must give epsilon \(for the run\) or noise, got neither"):
-        build_mechanism({"mechanism": "members"})
+        build_mechanism({"mechanism": "within_organisation"})
     with pytest.raises(PlanError, match=r"privacy\.epsilon = 1 is a promise that noise = 1 does not keep"):
-        build_mechanism({"mechanism": "members", "epsilon": 1.0, "noise": 1.0}).settle(
+        build_mechanism({"mechanism": "within_organisation", "epsilon": 1.0, "noise": 1.0}).settle(
             build_sampler({"sampler": "all"}).exposure(3, 4)
         )
     with pytest.raises(PlanError, match=r"not turned into noise yet; settle the mechanism"):
-        _ = build_mechanism({"mechanism": "members", "epsilon": 1.0}).deviation
+        _ = build_mechanism({"mechanism": "within_organisation", "epsilon": 1.0}).deviation
     cost = price(load_plan("fedseqrec-dp"), 16)
     assert cost.whole.epsilon <= 8.0
     assert (cost.whole.unit, cost.whole.trust, cost.whole.relation) == ("user", "organisation", "replace_one")
@@ -441,12 +442,14 @@ def test_a_private_run_and_a_private_handshake(log):
     shake = Plan("shake", (replace(
         load_plan("handshake").stages[0],
         hyper={"people": True, "longest": 20},
-        privacy={"mechanism": "members", "epsilon": 4.0},
+        privacy={"mechanism": "within_organisation", "epsilon": 4.0},
         server={"rule": "reaverage", "delta": 1.0},
     ),))  # fmt: skip
     noisy = simulate(shake, world, quiet=True).params["lengths"]
     assert noisy.shape == (19,)
-    loud = simulate(shake.with_setting("privacy", {"mechanism": "members", "noise": 1e-4}), world, quiet=True)
+    loud = simulate(
+        shake.with_setting("privacy", {"mechanism": "within_organisation", "noise": 1e-4}), world, quiet=True
+    )
     assert float(loud.params["lengths"].sum()) == pytest.approx(1.0, abs=0.01)  # shares of people, all of them
 
 

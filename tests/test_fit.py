@@ -11,19 +11,19 @@ from typer.testing import CliRunner
 
 import tacit
 from tacit.cli import app
+from tacit.core.messages import Report
+from tacit.core.plan import Plan, Stage
+from tacit.core.sparse_rows import dense_tree
 from tacit.device.method import build, method_class, method_names
 from tacit.errors import PlanError
 from tacit.lab.data import from_events
-from tacit.lab.federation import Federation
-from tacit.lab.shelf import DroppedWarning, choose, misfit, refusals, suggested
-from tacit.plans import Plan, Stage
+from tacit.lab.plans.loader import DroppedWarning, choose, misfit, refusals, suggested
+from tacit.lab.simulation.federation import Federation
 from tacit.privacy.mechanism import build_mechanism, mechanism_class, mechanism_names
+from tacit.privacy.mechanisms._parts.total import collect, empty
 from tacit.privacy.price import price, settle
-from tacit.privacy.total import collect, empty
-from tacit.rows import dense_tree
 from tacit.server.round import begin, close
 from tacit.server.rule import build_rule
-from tacit.wire import Report
 from test_every_method import LARGE
 from toys import ITEMS, Hand, small_world
 
@@ -148,8 +148,8 @@ def test_one_interaction_is_one_position_where_a_method_says_so_and_only_there(m
 
 
 def test_a_promise_for_one_interaction_needs_a_method_that_keeps_it():
-    for settings in mechanism_class("response").suggested:
-        made = build_mechanism({"mechanism": "response", **settings})
+    for settings in mechanism_class("randomized_response").suggested:
+        made = build_mechanism({"mechanism": "randomized_response", **settings})
         for name in SENDING:
             stage = suggested(name).stages[0]
             taken = not misfit(build(stage, small_world().catalog), made, build_rule(stage.server))
@@ -157,9 +157,9 @@ def test_a_promise_for_one_interaction_needs_a_method_that_keeps_it():
 
 
 def test_no_price_is_told_for_a_promise_that_is_not_kept():
-    plan = tacit.plan("fcf").with_setting("privacy", {"mechanism": "response", "epsilon": 1.0})
+    plan = tacit.plan("fcf").with_setting("privacy", {"mechanism": "randomized_response", "epsilon": 1.0})
     with pytest.raises(
-        PlanError, match=r"'response' does not fit fcf: it promises for one interaction.*promises for a user"
+        PlanError, match=r"'randomized_response' does not fit fcf: it promises for one interaction.*promises for a user"
     ):
         tacit.price(plan, devices=1000)
 

@@ -8,14 +8,14 @@ import pytest
 
 import tacit
 from tacit.cli.compare import _print
-from tacit.lab.compare import compare
+from tacit.lab.analysis.noise_floor import floor_of, true_pairs
+from tacit.lab.analysis.report_data import dossier
 from tacit.lab.data import from_events
-from tacit.lab.dossier import dossier
-from tacit.lab.floor import floor_of, true_pairs
-from tacit.lab.synthetic import tastes
+from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.experiments.compare import compare
 from tacit.report.tradeoff import tradeoff
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
 LOG = tastes(devices=70, items=40, events=12)
 
 
@@ -68,7 +68,7 @@ def test_the_picture_marks_it(found):
 
 
 def test_any_mechanism_may_have_one():
-    plan = tacit.plan("popularity").with_setting("privacy", {"mechanism": "response", "epsilon": 1.0})
+    plan = tacit.plan("popularity").with_setting("privacy", {"mechanism": "randomized_response", "epsilon": 1.0})
     one = floor_of(tacit.simulate(plan, LOG, quiet=True))
     assert one["people"] == pytest.approx(floor(1, 70), rel=1e-6)
     assert one["below"] is None
@@ -76,7 +76,7 @@ def test_any_mechanism_may_have_one():
 
 
 def test_pairs_that_would_take_long_are_not_counted(monkeypatch):
-    monkeypatch.setattr("tacit.lab.floor._COUNTED", 70 * 40 * 40 - 1)
+    monkeypatch.setattr("tacit.lab.analysis.noise_floor._COUNTED", 70 * 40 * 40 - 1)
     one = floor_of(tacit.simulate("dplcf", LOG, quiet=True))
     assert one["below"] is None
     assert one["says"].endswith("a count below that is only noise")

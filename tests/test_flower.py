@@ -17,12 +17,15 @@ pytest.importorskip("flwr")
 from deployment import Town, plans, short_world
 from faults import FAULTS, play
 from loopback import Loopback
-from tacit.certificates import new_node
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
+from tacit.deploy.certificates import new_node
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import simulate
 from toys import close, same
 
-pytestmark = [pytest.mark.deployed, pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")]
+pytestmark = [
+    pytest.mark.deployed,
+    pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning"),
+]
 WHOLE = {"seqmf", "dplcf"}
 
 

@@ -5,17 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tacit.catalog import Catalog, Field
+from tacit.core.catalog import Catalog, Field
+from tacit.core.sparse_rows import dense, dense_tree
 from tacit.device.history import plain_history
 from tacit.device.methods.fpl import Own, PairwiseLearning
 from tacit.errors import PlanError
-from tacit.lab.cut import pick
-from tacit.lab.evaluate import newcomers
-from tacit.lab.shelf import choose, load_plan, plan_names
-from tacit.lab.simulate import simulate
-from tacit.lab.synthetic import checkerboard, tastes
-from tacit.nets.pairwise import Penalties, draw_pair, had_of, slopes
-from tacit.rows import dense, dense_tree
+from tacit.lab.data.selection import pick
+from tacit.lab.data.synthetic.small import checkerboard, tastes
+from tacit.lab.evaluation.scoring import newcomers
+from tacit.lab.plans.loader import choose, load_plan, plan_names
+from tacit.lab.runs.run import simulate
+from tacit.nets.factor.bpr import Penalties, draw_pair, had_of, slopes
 from toys import Hand, small_world
 
 # p, q_i, q_j, b_i, b_j, with λ of α = 0.05

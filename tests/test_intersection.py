@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tacit.errors import PlanError
-from tacit.lab.intersection import Overheard, caught, false_after, left_after, overhear
-from tacit.lab.shelf import choose
-from tacit.lab.synthetic import tastes
+from tacit.lab.audits.intersection_attack import Overheard, caught, false_after, left_after, overhear
+from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.plans.loader import choose
 from tacit.privacy.price import price
 
 TIMES = 6

@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import chisquare
 
 from tacit.errors import PlanError
-from tacit.privacy.frame import frame_of, frame_size, hadamard, level, represent
-from tacit.privacy.kashin import best_word, coordinates, debias, error_of_message, truth
+from tacit.privacy.mechanisms._parts.kashin_frame import frame_of, frame_size, hadamard, level, represent
+from tacit.privacy.mechanisms.kashin import best_word, coordinates, debias, error_of_message, truth
 from toys import same
 from vectors import encoded, one_by_one, settled
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.device import journal as journal_file
-from tacit.device.journal import _line
-from tacit.device.ledger import _HEAD, Ledger, _to_line
+from tacit.device.ledger import journal as journal_file
+from tacit.device.ledger.journal import _line
+from tacit.device.ledger.ledger import _HEAD, Ledger, _to_line
 from tacit.errors import DeviceError, PlanError
+from tacit.privacy.accounting.events import FixedGaussian, Pure, Unbounded
 from tacit.privacy.budget import DAY, Budget, spent
-from tacit.privacy.events import FixedGaussian, Pure, Unbounded
 
 DRIVER = Path(__file__).with_name("ledger_driver.py")
 FIXED = FixedGaussian(noise=1.0, cohort=10, devices=1000)
@@ -403,7 +403,7 @@ def test_one_writer_at_a_time(path):
         assert str(error.value) == (
             f"{path} is open already, here or in another process; it has one writer at a time, so close that first."
         )
-        code = f"from tacit.device.ledger import *; Ledger.open({str(path)!r}, Budget(1.0))"
+        code = f"from tacit.device.ledger.ledger import *; Ledger.open({str(path)!r}, Budget(1.0))"
         other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert "is open already" in other.stderr
     Ledger.open(path, Budget(1.0)).close()
@@ -563,5 +563,5 @@ def seconds(work):
 
 
 def test_a_ledger_loads_no_arrays():
-    code = "import sys, tacit.device.ledger; sys.exit(any(name in sys.modules for name in ('jax', 'numpy', 'scipy')))"
+    code = "import sys, tacit.device.ledger.ledger; sys.exit(any(name in sys.modules for name in ('jax', 'numpy', 'scipy')))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

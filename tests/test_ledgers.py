@@ -9,21 +9,21 @@ import jax
 import numpy as np
 import pytest
 
-from tacit.device.ledger import Ledger
-from tacit.device.ledgers import Ledgers
+from tacit.core.plan import Plan
+from tacit.device.ledger.ledger import Ledger
+from tacit.device.ledger.population_ledger import Ledgers
 from tacit.device.round import enter, step
 from tacit.errors import RunError
+from tacit.lab.analysis.feasibility import HopelessWarning
 from tacit.lab.data import from_events
-from tacit.lab.outlook import HopelessWarning
-from tacit.lab.shelf import complete, load_plan
-from tacit.lab.simulate import simulate
-from tacit.plans import Plan
+from tacit.lab.plans.loader import complete, load_plan
+from tacit.lab.runs.run import simulate
 from tacit.privacy.budget import Budget
 from tacit.privacy.price import page_of, price
 from tacit.server.round import open_round
 from toys import Hand, small_world
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
 LAPLACE = {"mechanism": "laplace", "epsilon_per_message": 0.5}
 
 

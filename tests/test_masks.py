@@ -5,13 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.sparse_rows import dense_tree
 from tacit.device.history import plain_history
 from tacit.device.method import build
 from tacit.device.round import KEYS
-from tacit.lab.shelf import choose
-from tacit.nets.masks import READER, Shape, contrast, info_nce, new_reader, parts, views
-from tacit.rows import dense_tree
+from tacit.lab.plans.loader import choose
+from tacit.nets.sequence.masked_items import READER, Shape, contrast, info_nce, new_reader, parts, views
 
 KEY = jax.random.key(3, impl=KEYS)
 SEQUENCE = jnp.array([4, 9, 2, 7, 0, 5, 3], jnp.int32)

@@ -10,14 +10,14 @@ import pytest
 from scipy.stats import binomtest
 
 from falsify import lower_bound
+from tacit.core.messages import Report
+from tacit.core.sparse_rows import Rows, dense_tree
 from tacit.errors import PlanError
 from tacit.privacy.mechanism import build_mechanism
-from tacit.privacy.response import Response
+from tacit.privacy.mechanisms.randomized_response import Response
 from tacit.privacy.sampler import build_sampler
-from tacit.rows import Rows, dense_tree
 from tacit.server.round import begin, close, collect, nothing
 from tacit.server.rule import build_rule
-from tacit.wire import Report
 from views import drawn, shaped
 
 ONCE = build_sampler({"sampler": "all"}).exposure(1, 100)
@@ -240,9 +240,9 @@ def q_min(p, epsilon):
 
 
 def test_response_by_the_book():
-    p, q = settled(mechanism="response", epsilon=1.0).odds
+    p, q = settled(mechanism="randomized_response", epsilon=1.0).odds
     assert (p, q) == (pytest.approx(0.7310585786, abs=1e-9), pytest.approx(0.2689414214, abs=1e-9))
-    one_sided = settled(mechanism="response", epsilon=1.0, form="asymmetric")
+    one_sided = settled(mechanism="randomized_response", epsilon=1.0, form="asymmetric")
     assert one_sided.odds == (1.0, pytest.approx(0.3678794412, abs=1e-9))
     assert one_sided.epsilons()[0] == math.inf
     assert one_sided.epsilons()[2] == pytest.approx(1, abs=1e-9)
@@ -267,7 +267,7 @@ def response_law(mechanism, bits):
 @pytest.mark.parametrize("form", ["symmetric", "unary", "asymmetric"])
 def test_response_output_by_output(form):
     """All histories of three positions and all that can be said of them: each claim is kept, and reached."""
-    mechanism = settled(mechanism="response", epsilon=1.0, form=form)
+    mechanism = settled(mechanism="randomized_response", epsilon=1.0, form=form)
     histories = np.array(list(itertools.product((0, 1), repeat=3)))
     laws = [response_law(mechanism, bits) for bits in histories]
     worst = {"add_remove": 0.0, "replace_one": 0.0, "one_sided_1_to_0": 0.0}
@@ -286,7 +286,7 @@ def test_response_output_by_output(form):
 
 @pytest.mark.parametrize("form", ["symmetric", "unary", "asymmetric"])
 def test_response_says_what_its_odds_are(form):
-    mechanism = settled(mechanism="response", epsilon=1.0, form=form)
+    mechanism = settled(mechanism="randomized_response", epsilon=1.0, form=form)
     said = np.unpackbits(encoded(mechanism, [1.0, 0.0, 7.0, -1.0, 0.0]), axis=1, count=5)
     p, q = mechanism.odds
     for ones, chance in zip(said.sum(0), (p, q, p, q, q)):
@@ -296,7 +296,7 @@ def test_response_says_what_its_odds_are(form):
 
 
 def test_a_said_nought_gives_the_asymmetric_form_away():
-    mechanism = settled(mechanism="response", epsilon=1.0, form="asymmetric")
+    mechanism = settled(mechanism="randomized_response", epsilon=1.0, form="asymmetric")
     said = np.unpackbits(encoded(mechanism, [0.0, 1.0]), axis=1, count=2)
     noughts = (said == 0).sum(0)
     assert lower_bound(noughts[0], 100_000, noughts[1], 100_000) == pytest.approx(9.74, abs=0.02)
@@ -383,10 +383,16 @@ REFUSED = [
     ({"mechanism": "gaussian", "epsilon": 1.0, "noise": 0.0}, "does not keep: the run costs inf"),
     ({"mechanism": "gaussian", "epsilon": 1.0, "delta": 0.01}, "privacy.delta must be below 1/devices"),
     ({"mechanism": "gaussian", "epsilon": 1.0, "delta": 0.0}, "cannot be reached by any noise"),
-    ({"mechanism": "response"}, "must give epsilon (for the run) or epsilon_per_message, got neither"),
-    ({"mechanism": "response", "epsilon": 0.0}, "privacy.epsilon must be at least 1e-06, got 0.0"),
-    ({"mechanism": "response", "epsilon": 1.0, "form": "best"}, "privacy.form must be one of 'symmetric', 'unary'"),
-    ({"mechanism": "response", "epsilon": 1.0, "epsilon_per_message": 1.0}, "do not keep: together they cost 2"),
+    ({"mechanism": "randomized_response"}, "must give epsilon (for the run) or epsilon_per_message, got neither"),
+    ({"mechanism": "randomized_response", "epsilon": 0.0}, "privacy.epsilon must be at least 1e-06, got 0.0"),
+    (
+        {"mechanism": "randomized_response", "epsilon": 1.0, "form": "best"},
+        "privacy.form must be one of 'symmetric', 'unary'",
+    ),
+    (
+        {"mechanism": "randomized_response", "epsilon": 1.0, "epsilon_per_message": 1.0},
+        "do not keep: together they cost 2",
+    ),
 ]
 
 
@@ -415,4 +421,4 @@ def test_a_delta_too_large_is_refused_beside_a_scale():
 
 
 def test_an_absurd_epsilon_is_answered_in_a_sentence_or_in_numbers():
-    assert settled(mechanism="response", epsilon_per_message=1000.0).odds[0] == 1.0
+    assert settled(mechanism="randomized_response", epsilon_per_message=1000.0).odds[0] == 1.0

@@ -10,16 +10,17 @@ import pytest
 
 from tacit.audit.membership import ENCODINGS, Said, Shadow, encoded, forest_scores, load_forest, loss_scores, success
 from tacit.errors import DataError, PlanError
-from tacit.lab.membership import ask, infer, shadow_models, sides
-from tacit.lab.reproduce import Options, paper, privrec_membership, privrec_study
-from tacit.lab.reproduce.privrec_membership import target_plan
-from tacit.lab.reproduce.privrec_study import STAND_IN
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.lab.synthetic import checkerboard
-from tacit.lab.together import Models
-from tacit.lab.worlds import movies
+from tacit.lab.audits.membership import ask, infer, shadow_models, sides
+from tacit.lab.data.synthetic import movies
+from tacit.lab.data.synthetic.small import checkerboard
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import simulate
+from tacit.lab.simulation.batched_runs import Models
 from tacit.privacy.price import price
+from tacit_papers import Options, paper
+from tacit_papers.privrec import membership, study
+from tacit_papers.privrec.membership import target_plan
+from tacit_papers.privrec.study import STAND_IN
 
 ITEMS = 20
 TINY = {"hyper.dim": 4, "hyper.hidden": (4,), "hyper.epochs": 1, "hyper.most": 8, "rounds": 0}
@@ -119,21 +120,19 @@ def test_the_attacker_is_told_what_the_released_model_answers():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")
+@pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
 def test_table_6_stands_beside_the_paper(monkeypatch):
-    size = privrec_study.Size(
-        {"dim": 4, "hidden": (4,), "epochs": 1, "most": 8}, 20, (2,), (1,), (2,), (1.0,), targets=2
-    )
-    log = privrec_study.Log("movies, tiny", movies(120, 60), size)
+    size = study.Size({"dim": 4, "hidden": (4,), "epochs": 1, "most": 8}, 20, (2,), (1,), (2,), (1.0,), targets=2)
+    log = study.Log("movies, tiny", movies(120, 60), size)
     module = paper("privrec")
     monkeypatch.setattr(module, "movie_log", lambda *_: log)
     monkeypatch.setattr(module, "app_log", lambda *_: replace(log, label=STAND_IN, stand_in=STAND_IN, known={}))
-    few = {row: privrec_membership.MOVIES[row] for row in ("PrivRec", "DP-PrivRec ε = 2", "LM-PrivRec ε = 15")}
+    few = {row: membership.MOVIES[row] for row in ("PrivRec", "DP-PrivRec ε = 2", "LM-PrivRec ε = 15")}
     for name in ("MOVIES", "APPS"):
         monkeypatch.setattr(module, name, few)  # every row takes minutes to compile
-    monkeypatch.setattr(privrec_membership, "SHADOWS", 2)
+    monkeypatch.setattr(membership, "SHADOWS", 2)
     table, other = module.reproduce(Options(parts=("table6",), seeds=(0,)))
-    assert list(table.rows) == [target.name for target in privrec_membership.targets(few)]
+    assert list(table.rows) == [target.name for target in membership.targets(few)]
     printed, private = (table.rows[f"DP-PrivRec ε = 2, {form}"] for form in ("as printed", "stage 1 private"))
     assert (printed["ε printed"].ours, printed["ε of the run"].ours, printed["at most"].ours) == (2.0, math.inf, 1.0)
     assert private["ε of the run"].ours == pytest.approx(2.0, rel=1e-3)
@@ -141,7 +140,7 @@ def test_table_6_stands_beside_the_paper(monkeypatch):
     assert (printed["accuracy"].paper, private["accuracy"].paper) == (0.51, None)
     assert table.rows["PrivRec"]["at most"].ours == 1.0
     assert table.rows["PrivRec"]["accuracy"].paper == 0.65
-    rates = [cells[name].ours for cells in table.rows.values() for name in privrec_membership.COLUMNS[:7]]
+    rates = [cells[name].ours for cells in table.rows.values() for name in membership.COLUMNS[:7]]
     assert all(0 <= rate <= 1 for rate in rates)
     assert [re.split(" holds| does not hold", note)[0] for note in table.notes[:5]] == [
         "R7 by means, noise hides, as printed",
@@ -156,8 +155,8 @@ def test_table_6_stands_beside_the_paper(monkeypatch):
 
 def test_targets_of_table_6_are_two_stages_with_noise_at_the_server():
     """LM-PrivRec too: Laplace's noise on the sum, at the ε and δ of the row."""
-    log = privrec_study.Log("movies, tiny", movies(20, 60), privrec_study.SIZES["small"])
-    plans = {one.name: target_plan(one, log, 2520) for one in privrec_membership.targets(privrec_membership.MOVIES)}
+    log = study.Log("movies, tiny", movies(20, 60), study.SIZES["small"])
+    plans = {one.name: target_plan(one, log, 2520) for one in membership.targets(membership.MOVIES)}
     for row in ("DP-PrivRec ε = 15, as printed", "LM-PrivRec ε = 15, as printed"):
         assert [stage.method for stage in plans[row].stages] == ["masks", "privrec"]
         cost = price(plans[row], 2520)

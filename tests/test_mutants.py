@@ -13,25 +13,25 @@ import pytest
 import tacit.device.gate
 import tacit.device.round
 from falsify import Trial, audits, trial
+from tacit.core.settings import fill
+from tacit.core.sparse_rows import Rows, dense_tree, zero_unless
 from tacit.device.method import AtHome
 from tacit.device.round import KEYS, enter, new_home, step
-from tacit.lab.engine import Job
-from tacit.lab.engine import close as close_round
-from tacit.privacy.events import Pure
-from tacit.privacy.gaussian import Gaussian
-from tacit.privacy.harmony import Harmony
-from tacit.privacy.kashin import Kashin
-from tacit.privacy.laplace import Laplace
+from tacit.lab.simulation.engine import Job
+from tacit.lab.simulation.engine import close as close_round
+from tacit.privacy.accounting.events import Pure
 from tacit.privacy.mechanism import Mechanism
-from tacit.privacy.positions import lean_of, pack
-from tacit.privacy.qharmony import QHarmony
-from tacit.privacy.quantile import WITHIN
-from tacit.privacy.response import Response
+from tacit.privacy.mechanisms._parts.adaptive_clip import WITHIN
+from tacit.privacy.mechanisms._parts.sampled_signs import lean_of, pack
+from tacit.privacy.mechanisms.gaussian import Gaussian
+from tacit.privacy.mechanisms.harmony import Harmony
+from tacit.privacy.mechanisms.kashin import Kashin
+from tacit.privacy.mechanisms.laplace import Laplace
+from tacit.privacy.mechanisms.qharmony import QHarmony
+from tacit.privacy.mechanisms.randomized_response import Response
 from tacit.privacy.sampler import All, Fixed, Poisson, Sampler
-from tacit.rows import Rows, dense_tree, zero_unless
 from tacit.server.round import Memory, nothing, open_round
-from tacit.server.rule import MeanStep
-from tacit.settings import fill
+from tacit.server.rules.mean_step import MeanStep
 from test_every_mechanism import check_gate
 
 EVERYBODY, COINS, ONE_OF_TWO = All(), Poisson(rate=0.5), Fixed(count=1)

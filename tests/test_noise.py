@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tacit.privacy import noise
+from tacit.privacy.mechanisms._parts import noise
 
 LAWS = {"exponential": stats.expon, "laplace": stats.laplace, "normal": stats.norm}
 

@@ -8,24 +8,25 @@ import numpy as np
 import pytest
 
 from deployment import RUN, Town, post, write_history
-from tacit.catalog import Catalog
-from tacit.device import answers, rank
-from tacit.device.node import Node
-from tacit.device.store import Store
+from tacit.core.catalog import Catalog
+from tacit.core.plan import Plan
+from tacit.core.run_folder import write_arrays
+from tacit.deploy.bundle import Kit
+from tacit.device import ranking
+from tacit.device.node import recommend as node_recommend
+from tacit.device.node.node import Node
+from tacit.device.node.store import Store
 from tacit.errors import PlanError
-from tacit.kit import Kit
-from tacit.lab import recommend, split
-from tacit.lab.buckets import secrets
 from tacit.lab.data import Population, from_events
-from tacit.lab.evaluate import top_lists
-from tacit.lab.kits import make_kit
-from tacit.lab.run import Run
-from tacit.lab.shelf import choose, load_plan, plan_names
-from tacit.lab.simulate import simulate
-from tacit.lab.start import run_keys
-from tacit.lab.variants import fitting
-from tacit.plans import Plan
-from tacit.record import write_arrays
+from tacit.lab.evaluation import splits
+from tacit.lab.evaluation.scoring import top_lists
+from tacit.lab.experiments.variants import fitting
+from tacit.lab.plans.loader import choose, load_plan, plan_names
+from tacit.lab.plans.publish import make_kit
+from tacit.lab.runs import recommend as run_recommend
+from tacit.lab.runs.run import Run, simulate
+from tacit.lab.simulation.buckets import secrets
+from tacit.lab.simulation.setup import run_keys
 
 PEOPLE, ITEMS = 4, 150
 SMALL = {
@@ -96,7 +97,7 @@ def deployable(name: str) -> bool:
 
 def same_lists(run: Run, node: Node, person: int, **options) -> int:
     """Hold the two against each other; how many items they list."""
-    here = answers.recommend(node, f"{person:06d}", **options)
+    here = node_recommend.recommend(node, f"{person:06d}", **options)
     there = run.recommend(users=[person], **options)
     assert [int(one.item) for one in here] == there["item_id"].to_list()
     np.testing.assert_allclose([one.score for one in here], there["score"].to_numpy(), rtol=2e-4, atol=2e-5)
@@ -128,9 +129,10 @@ def test_the_plans_that_can_be_deployed_are_found():
 
 
 def test_there_is_one_constant_for_the_recent_past():
-    assert split.RECENT is rank.RECENT
-    assert recommend.RECENT is rank.RECENT
-    assert split.leave_last_out(long_world()).test.recent.shape[1] == rank.RECENT
+    assert splits.RECENT is ranking.RECENT
+    assert node_recommend.RECENT is ranking.RECENT
+    assert run_recommend.RECENT is ranking.RECENT
+    assert splits.leave_last_out(long_world()).test.recent.shape[1] == ranking.RECENT
 
 
 @pytest.mark.parametrize("name", ["on-device", "seqmf-eb", "seqmf-free", "mru"])
@@ -138,7 +140,7 @@ def test_another_look_back_would_be_noticed(name, tmp_path, monkeypatch):
     """These plans read more than the newest 10 events, so the comparison above is able to fail."""
     run = simulate(untrained(name), long_world(), quiet=True)
     lists = [run.recommend(k=20, filter_seen=False)["item_id"].to_list()]
-    monkeypatch.setattr(recommend, "RECENT", 10)
+    monkeypatch.setattr(run_recommend, "RECENT", 10)
     lists.append(run.recommend(k=20, filter_seen=False)["item_id"].to_list())
     assert lists[0] != lists[1]
 
@@ -157,7 +159,7 @@ def test_ties_are_settled_alike_and_for_each_person_anew(tmp_path):
 
 
 def test_evaluation_lists_what_is_recommended():
-    held = split.leave_last_out(long_world())
+    held = splits.leave_last_out(long_world())
     run = simulate(choose("on-device"), held.train, quiet=True)
     devices, lists = top_lists(run, held, 7)
     recommended = run.recommend(users=devices.tolist(), k=7)
@@ -178,7 +180,7 @@ def test_lists_are_the_same_after_learning(name, tmp_path):
         post(node, town.session.farewell(called))
     alone, shard = town.nodes.values()
     for person, node, called in ((0, alone, None), (2, shard, "000001")):
-        here = answers.recommend(node, called, k=20)
+        here = node_recommend.recommend(node, called, k=20)
         there = run.recommend(users=[person], k=20)
         assert [int(one.item) for one in here] == there["item_id"].to_list()
         np.testing.assert_allclose([one.score for one in here], there["score"].to_numpy(), rtol=1e-3, atol=1e-4)

@@ -5,19 +5,24 @@ import pytest
 
 from tacit.audit.interactions import guess, pairs, read, with_popularity
 from tacit.errors import PlanError
-from tacit.lab.overheard import interactions, overheard
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.lab.synthetic import tastes
+from tacit.lab.audits.interaction_inference import interactions, overheard
+from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import simulate
+from tacit.lab.simulation.federation import Performance
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")  # few people, on purpose
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::tacit.lab.analysis.feasibility.HopelessWarning"
+)  # few people, on purpose
 
 LOG = tastes(60, 60, seed=1)
 QUICK = {"rounds": 2}
 
 
 def run_of(name, settings=None):
-    return simulate(choose(name, settings or {}), LOG, quiet=True, grid=(int(LOG.lengths.max()),))
+    return simulate(
+        choose(name, settings or {}), LOG, quiet=True, performance=Performance(grid=(int(LOG.lengths.max()),))
+    )
 
 
 def test_pairs_are_as_many_had_as_not():

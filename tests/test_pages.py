@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import tacit
-from tacit.lab.protocol import PROTOCOLS
-from tacit.lab.shelf import load_plan, plan_names
+from tacit.lab.evaluation.protocols import PROTOCOLS
+from tacit.lab.plans.loader import load_plan, plan_names
 from tacit.privacy.price import price
 from test_docs import context
 

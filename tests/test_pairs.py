@@ -15,17 +15,17 @@ from scipy.stats import chisquare
 from tacit.device.method import build
 from tacit.device.round import enter, new_home, step
 from tacit.errors import PlanError
-from tacit.lab.hear import Reports
-from tacit.lab.shelf import choose, load_plan
-from tacit.lab.tiles import said_of_pairs
-from tacit.nets import gram as nets
-from tacit.privacy.bits import COIN, coins, odds_of, thresholds_of, told, told_sparsely
-from tacit.privacy.counts import _times, debiased, debiased_pairs, gram, noise_of
+from tacit.lab.plans.loader import choose, load_plan
+from tacit.lab.simulation.collect import Reports
+from tacit.lab.simulation.cooccurrence import said_of_pairs
+from tacit.nets.counts import pair_counting as nets
 from tacit.privacy.mechanism import build_mechanism
+from tacit.privacy.mechanisms._parts.bits import COIN, coins, odds_of, thresholds_of, told, told_sparsely
+from tacit.privacy.mechanisms._parts.pair_counts import _times, debiased, debiased_pairs, gram, noise_of
 from tacit.privacy.price import price
 from tacit.privacy.sampler import build_sampler
 from tacit.server.round import open_round
-from tacit.server.similarity import variances
+from tacit.server.rules.similarity import variances
 from toys import small_world
 
 SAID = np.array([[1, 1, 1], [1, 0, 1], [1, 1, 0], [1, 1, 0], [0, 1, 1]], np.uint8)  # five people, three items
@@ -34,7 +34,7 @@ ONCE = build_sampler({"sampler": "all"}).exposure(1, 1000)
 
 def settled(rounds=1, **settings):
     exposure = build_sampler({"sampler": "all"}).exposure(rounds, 1000)
-    return build_mechanism({"mechanism": "pairs", **settings}).settle(exposure)
+    return build_mechanism({"mechanism": "cooccurrence", **settings}).settle(exposure)
 
 
 def heard(mechanism, said):
@@ -229,7 +229,7 @@ def test_bytes_are_multiplied_where_there_is_a_gpu(monkeypatch):
     right = said.T.astype(int) @ said
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     np.testing.assert_array_equal(gram(jnp.asarray(said, jnp.uint8)), right)
-    monkeypatch.setattr("tacit.lab.tiles._MULTIPLIED", 9 * 32)
+    monkeypatch.setattr("tacit.lab.simulation.cooccurrence._MULTIPLIED", 9 * 32)
     np.testing.assert_array_equal(said_of_pairs(Reports(np.packbits(said, axis=1), 9)), right)
 
 
@@ -350,9 +350,9 @@ def test_the_noise_floor(form, noise):
 def test_only_estimated_counts_have_a_floor():
     assert settled(epsilon=1.0, debias=False).floor(871) is None
     assert settled(p=1.0, q=0.0).floor(871) is None
-    assert build_mechanism({"mechanism": "response", "epsilon": 1.0}).settle(ONCE).floor(871) == pytest.approx(
-        28.318, abs=1e-3
-    )
+    assert build_mechanism({"mechanism": "randomized_response", "epsilon": 1.0}).settle(ONCE).floor(
+        871
+    ) == pytest.approx(28.318, abs=1e-3)
     assert build_mechanism({"mechanism": "none"}).floor(871) is None
 
 
@@ -366,7 +366,7 @@ def test_the_plan_says_its_price():
 
 def test_response_and_pairs_say_the_same():
     """The same coins, the same bytes: only what the server keeps differs."""
-    one = build_mechanism({"mechanism": "response", "epsilon": 1.0}).settle(ONCE)
+    one = build_mechanism({"mechanism": "randomized_response", "epsilon": 1.0}).settle(ONCE)
     update, key = {"items": jnp.array([1, 0, 1, 1, 0])}, jax.random.key(5)
     said = one.encode(key, update, {})
     np.testing.assert_array_equal(said["items"], settled(epsilon=1.0).encode(key, update, {})["items"])

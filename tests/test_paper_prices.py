@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tacit.privacy import papers
-from tacit.record import plain
+from tacit.core.run_folder import plain
+from tacit_papers import prices
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "privacy.md"
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
@@ -16,12 +16,12 @@ NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
 
 @pytest.fixture(scope="module")
 def rows():
-    return papers.rows()
+    return prices.rows()
 
 
 @pytest.fixture(scope="module")
 def cells():
-    return papers.privrec_tables()
+    return prices.privrec_tables()
 
 
 def find(rows, *words):
@@ -109,22 +109,22 @@ def test_privrec_as_trained_and_as_printed(rows):
 
 
 def test_a_share_of_zero_hides_nothing():
-    assert papers.disclosed(0.1, 34.34, 1717) == pytest.approx(0.9933110228182959, abs=1e-9)
-    assert papers.disclosed(1.0, 20, 60) == pytest.approx(0.953930201013048, abs=1e-9)
-    assert papers.disclosed(0.0, 20, 60) == 0.0
+    assert prices.disclosed(0.1, 34.34, 1717) == pytest.approx(0.9933110228182959, abs=1e-9)
+    assert prices.disclosed(1.0, 20, 60) == pytest.approx(0.953930201013048, abs=1e-9)
+    assert prices.disclosed(0.0, 20, 60) == 0.0
 
 
 def test_one_answer_in_both_directions():
     p = 1 / (1 + math.exp(-1))
-    assert papers.response_epsilon(p, 1 - p) == pytest.approx((1.0, 1.0))
-    assert papers.response_epsilon(1.0, math.exp(-1)) == (math.inf, pytest.approx(1.0))
-    assert papers.response_epsilon(0.9, 0.2)[0] == pytest.approx(2.079441541679836)
+    assert prices.response_epsilon(p, 1 - p) == pytest.approx((1.0, 1.0))
+    assert prices.response_epsilon(1.0, math.exp(-1)) == (math.inf, pytest.approx(1.0))
+    assert prices.response_epsilon(0.9, 0.2)[0] == pytest.approx(2.079441541679836)
 
 
 def test_rows_have_all_columns_and_become_json(rows, cells):
     for row in rows:
-        assert set(papers.COLUMNS) <= set(row)
-        assert all(row[name] for name in papers.COLUMNS)
+        assert set(prices.COLUMNS) <= set(row)
+        assert all(row[name] for name in prices.COLUMNS)
     for cell in cells:
-        assert set(papers.CELL_COLUMNS) == set(cell)
+        assert set(prices.CELL_COLUMNS) == set(cell)
     assert json.loads(json.dumps(plain({"rows": rows, "cells": cells}), allow_nan=False))

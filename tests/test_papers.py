@@ -3,11 +3,11 @@
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.plan import Stage
+from tacit.core.sparse_rows import dense
 from tacit.device.history import plain_history
 from tacit.device.method import build
-from tacit.plans import Stage
-from tacit.rows import dense
 from toys import close
 
 HISTORY = jnp.array([0, 1, 2, 0, 0, 1, 0, 2])

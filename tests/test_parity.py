@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 
 from tacit.lab.data import from_events
-from tacit.lab.evaluate import top_lists
-from tacit.lab.protocol import load_protocol
-from tacit.lab.simulate import simulate
+from tacit.lab.evaluation.protocols import load_protocol
+from tacit.lab.evaluation.scoring import top_lists
+from tacit.lab.runs.run import simulate
 from tacit.metrics import Relevant, area, per_case, per_list, rank
 
 pytrec_eval = pytest.importorskip("pytrec_eval")

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tacit.core.plan import Plan, Stage
+from tacit.core.settings import Settings, setting
 from tacit.errors import PlanError
-from tacit.lab.shelf import complete, load_plan, plan_names
-from tacit.plans import Plan, Stage
+from tacit.lab.plans.loader import complete, load_plan, plan_names
 from tacit.privacy.price import price
-from tacit.settings import Settings, setting
 
 values = st.one_of(
     st.integers(-9, 9),

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.plan import Plan, Stage
 from tacit.errors import PlanError
-from tacit.lab.outlook import WEAK, HopelessWarning, outlook
-from tacit.lab.shelf import complete, load_plan
-from tacit.lab.simulate import simulate
-from tacit.plans import Plan, Stage
+from tacit.lab.analysis.feasibility import WEAK, HopelessWarning, outlook
+from tacit.lab.plans.loader import complete, load_plan
+from tacit.lab.runs.run import simulate
 from tacit.privacy.card import card, sentence, to_markdown
 from tacit.privacy.price import price
 from toys import small_world
@@ -101,7 +101,7 @@ def test_one_stage_without_noise_voids_the_whole():
 
 
 def test_stages_that_protect_different_units_have_no_single_number():
-    bits = plan_with({"mechanism": "response", "epsilon": 1.0}, rounds=1, name="popularity")
+    bits = plan_with({"mechanism": "randomized_response", "epsilon": 1.0}, rounds=1, name="popularity")
     noisy = plan_with({"mechanism": "gaussian", "epsilon": 1.0})
     whole = price(Plan("both", (*bits.stages, *noisy.stages)), 500).whole
     assert whole.epsilon == math.inf
@@ -109,7 +109,9 @@ def test_stages_that_protect_different_units_have_no_single_number():
 
 
 def test_one_sided_does_not_stand_for_the_whole():
-    plan = plan_with({"mechanism": "response", "epsilon": 1.0, "form": "asymmetric"}, rounds=1, name="popularity")
+    plan = plan_with(
+        {"mechanism": "randomized_response", "epsilon": 1.0, "form": "asymmetric"}, rounds=1, name="popularity"
+    )
     cost = price(plan, 500)
     assert cost.whole.epsilon == math.inf
     sided = [claim for claim in cost.claims[0] if claim.relation == "one_sided_1_to_0"]

@@ -7,20 +7,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tacit.catalog import Catalog, Field
+from tacit.core.catalog import Catalog, Field
+from tacit.core.sparse_rows import dense_tree
 from tacit.device.history import plain_history
 from tacit.device.method import build
 from tacit.device.round import KEYS
 from tacit.errors import DataError, PlanError
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.lab.synthetic import checkerboard
-from tacit.lab.worlds import movies
-from tacit.privacy import noise
+from tacit.lab.data.synthetic import movies
+from tacit.lab.data.synthetic.small import checkerboard
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import simulate
 from tacit.privacy.mechanism import build_mechanism
+from tacit.privacy.mechanisms._parts import noise
 from tacit.privacy.price import price
 from tacit.privacy.sampler import build_sampler
-from tacit.rows import dense_tree
 from tacit.server.rule import build_rule
 
 KEY = jax.random.key(5, impl=KEYS)

@@ -7,17 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
 from tacit.device.round import adapt
 from tacit.errors import DataError, PlanError
-from tacit.lab.candidates import Everything
 from tacit.lab.data import Population
-from tacit.lab.evaluate import newcomers, ranked, ranks, top_lists
-from tacit.lab.protocol import PROTOCOLS, load_protocol
-from tacit.lab.shelf import load_plan
-from tacit.lab.simulate import simulate
-from tacit.lab.split import LeakWarning, Split, held_out_people, leave_last_out, temporal_ratio
-from tacit.lab.synthetic import tastes
+from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.evaluation.candidates import Everything
+from tacit.lab.evaluation.protocols import PROTOCOLS, load_protocol
+from tacit.lab.evaluation.scoring import newcomers, ranked, ranks, top_lists
+from tacit.lab.evaluation.splits import LeakWarning, Split, held_out_people, leave_last_out, temporal_ratio
+from tacit.lab.plans.loader import load_plan
+from tacit.lab.runs.run import simulate
 from test_splits import DAY, random_log
 from toys import close
 
@@ -45,7 +45,7 @@ def answers(name, plan, log, seed=0):
 
 
 @every
-@pytest.mark.filterwarnings("ignore::tacit.lab.split.LeakWarning")
+@pytest.mark.filterwarnings("ignore::tacit.lab.evaluation.splits.LeakWarning")
 def test_every_protocol_asks_every_plan_kind(name):
     log = big_log()
     if name == "seqmf-week":  # a log of days, not of months
@@ -210,7 +210,7 @@ def test_evaluation_does_not_depend_on_chunks(monkeypatch):
     split = leave_last_out(tastes(70, 40, events=10))
     run = simulate(load_plan("fcf").with_setting("rounds", 3), split.train, quiet=True)
     whole = ranks(run, split)
-    monkeypatch.setattr("tacit.lab.evaluate.CHUNK_SCORES", dict.fromkeys(("cpu", "gpu"), 40 * 8))
+    monkeypatch.setattr("tacit.lab.evaluation.scoring.CHUNK_SCORES", dict.fromkeys(("cpu", "gpu"), 40 * 8))
     np.testing.assert_array_equal(whole, ranks(run, split))
     assert jnp.isfinite(run.params["items"]).all()
 
@@ -225,9 +225,9 @@ def test_people_adapt_in_parties_of_any_size_and_each_once(monkeypatch, most):
         jax.debug.callback(lambda secret: adapted.append(tuple(np.ravel(secret))), home.secret)
         return adapt(method, stage, params, home, own)
 
-    monkeypatch.setattr("tacit.lab.evaluate.adapt", counted)
-    monkeypatch.setattr("tacit.lab.evaluate.CHUNK_HELD", dict.fromkeys(("cpu", "gpu"), most))
-    monkeypatch.setattr("tacit.lab.evaluate.chunk_events", lambda: 7 * 64)
+    monkeypatch.setattr("tacit.lab.evaluation.scoring.adapt", counted)
+    monkeypatch.setattr("tacit.lab.evaluation.scoring.CHUNK_HELD", dict.fromkeys(("cpu", "gpu"), most))
+    monkeypatch.setattr("tacit.lab.evaluation.scoring.chunk_events", lambda: 7 * 64)
     jax.clear_caches()
     close(ranks(run, split), whole)
     people = np.unique(split.test.device).size
@@ -241,6 +241,6 @@ def test_answering_a_devices_cases_together_changes_nothing(monkeypatch):
     run = simulate(load_plan("sr-od"), split.train, quiet=True)
     offered = protocol.offer(split, 0)
     together = ranks(run, split, offered)
-    monkeypatch.setattr("tacit.lab.evaluate._TOGETHER", 1)
+    monkeypatch.setattr("tacit.lab.evaluation.scoring._TOGETHER", 1)
     np.testing.assert_array_equal(together, ranks(run, split, offered))
     assert np.unique(split.test.device, return_counts=True)[1].max() > 1

@@ -13,42 +13,42 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployment import Town, post, short_world
+from tacit.core.messages import Report
+from tacit.core.run_folder import Folder
 from tacit.errors import PlanError, RunError
-from tacit.lab import rounds
-from tacit.lab.dossier import dossier
-from tacit.lab.engine import Tally
-from tacit.lab.one_run import audit
-from tacit.lab.run import Run
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.lab.synthetic import tastes
+from tacit.lab.analysis.report_data import dossier
+from tacit.lab.audits.claim_audit import audit
+from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import Run, simulate
+from tacit.lab.simulation import stage_runner
+from tacit.lab.simulation.engine import Tally
+from tacit.lab.simulation.federation import Performance
 from tacit.privacy.card import card, to_markdown
 from tacit.privacy.mechanism import build_mechanism
+from tacit.privacy.mechanisms._parts.adaptive_clip import WITHIN, count_noise, moved, sum_noise
 from tacit.privacy.price import price
-from tacit.privacy.quantile import WITHIN, count_noise, moved, sum_noise
 from tacit.privacy.sampler import build_sampler
-from tacit.record import Folder
 from tacit.server.round import begin, close, collect, nothing
-from tacit.server.rule import MeanStep
-from tacit.wire import Report
+from tacit.server.rules.mean_step import MeanStep
 from toys import close as equal
 from toys import same
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
 WORLD = tastes(devices=90, items=60, events=10)
 LENGTHS = np.sqrt([np.unique(WORLD.items[a:b]).size for a, b in zip(WORLD.offsets, WORLD.offsets[1:])])
 COHORTS = {"all": {}, "fixed": {"count": 30}, "poisson": {"rate": 0.3}, "pass": {"count": 30}}
 
 
 def settled(cohort="all", rounds=20, devices=100, **privacy):
-    exposure = build_sampler({"sampler": cohort, **COHORTS[cohort]}).exposure(rounds, devices)
+    exposure = build_sampler({"sampler": cohort, **COHORTS[cohort]}).exposure(stage_runner, devices)
     return build_mechanism({"mechanism": "gaussian", **privacy}).settle(exposure), exposure
 
 
 def counting(rounds=40, **settings):
     """Everybody says round after round what they have: √items long, each time."""
     privacy = {"mechanism": "gaussian", "noise": 1.0, "quantile": 0.5, **settings}
-    return choose("popularity", {"rounds": rounds, "privacy": privacy})
+    return choose("popularity", {"rounds": stage_runner, "privacy": privacy})
 
 
 def clips(run):
@@ -233,7 +233,7 @@ def test_the_clip_converges_to_the_quantile_of_known_lengths(quantile):
 def _path(mechanism, lengths, rounds=200):
     """The clip of every round."""
     rule, params = MeanStep(), {"x": jnp.zeros(2)}
-    keys = jax.random.split(jax.random.key(1), rounds)
+    keys = jax.random.split(jax.random.key(1), stage_runner)
 
     @jax.jit
     def turn(key, memory):
@@ -269,8 +269,8 @@ def test_a_run_tells_the_clip_of_every_round():
 @pytest.mark.slow
 def test_a_block_a_round_and_a_device_at_a_time_end_alike(monkeypatch):
     plan, few = counting(rounds=3), short_world(9)
-    block, slow = (simulate(plan, few, quiet=True, executor=executor) for executor in ("fast", "debug"))
-    monkeypatch.setattr(rounds, "at_once", lambda *_: 1)
+    block, slow = (simulate(plan, few, quiet=True, performance=Performance(executor)) for executor in ("fast", "debug"))
+    monkeypatch.setattr(stage_runner, "at_once", lambda *_: 1)
     single = simulate(plan, few, quiet=True)
     for other in (single, slow):
         np.testing.assert_allclose(clips(other), clips(block), rtol=1e-6)
@@ -288,7 +288,9 @@ def test_a_run_that_was_cut_off_goes_on_with_its_clip(tmp_path):
         return {}
 
     with pytest.raises(RunError, match="killed"):
-        simulate(plan, WORLD, quiet=True, out=tmp_path, evaluate=killed, every=2, save_seconds=0.0)
+        simulate(
+            plan, WORLD, quiet=True, out=tmp_path, evaluate=killed, every=2, performance=Performance(save_seconds=0.0)
+        )
     assert 0 < Folder(tmp_path).latest() < 6
     resumed = simulate(plan, WORLD, quiet=True, out=tmp_path, resume=True)
     assert clips(resumed) == clips(whole)

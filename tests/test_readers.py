@@ -11,8 +11,8 @@ import pytest
 from tacit.errors import DataError
 from tacit.lab.data import datasets
 from tacit.lab.data.datasets import Dataset, about_dataset, dataset, dataset_names, register_world
-from tacit.lab.data.readers.places import data_folder, find, read_bytes
-from tacit.lab.synthetic import checkerboard
+from tacit.lab.data.sources.places import data_folder, find, read_bytes
+from tacit.lab.data.synthetic.small import checkerboard
 
 
 @pytest.fixture

@@ -7,25 +7,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.catalog import Catalog
 from tacit.cli.common import print_trials
+from tacit.core.catalog import Catalog
 from tacit.errors import DataError, PlanError
-from tacit.lab.candidates import Everything, Sampled
-from tacit.lab.compare import compare
-from tacit.lab.cut import owners
+from tacit.lab.analysis.report_data import dossier
 from tacit.lab.data import Population
 from tacit.lab.data.describe import describe
-from tacit.lab.dossier import dossier
-from tacit.lab.evaluate import ranks
-from tacit.lab.protocol import PROTOCOLS, load_protocol
-from tacit.lab.repeats import WORDS, choose_repeats, new_items_only, repeat_share, repeats_allowed
-from tacit.lab.sessions import shuffle_ties, tied
-from tacit.lab.shelf import load_plan
-from tacit.lab.simulate import simulate
-from tacit.lab.split import LeakWarning, leave_last_out
-from tacit.lab.synthetic import tastes
-from tacit.lab.trial import trial
-from tacit.lab.tune import tune
+from tacit.lab.data.selection import owners
+from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.evaluation.candidates import Everything, Sampled
+from tacit.lab.evaluation.protocols import PROTOCOLS, load_protocol
+from tacit.lab.evaluation.repeats import WORDS, choose_repeats, new_items_only, repeat_share, repeats_allowed
+from tacit.lab.evaluation.scoring import ranks
+from tacit.lab.evaluation.sessions import shuffle_ties, tied
+from tacit.lab.evaluation.splits import LeakWarning, leave_last_out
+from tacit.lab.experiments.compare import compare
+from tacit.lab.experiments.trial import trial
+from tacit.lab.experiments.tune import tune
+from tacit.lab.plans.loader import load_plan
+from tacit.lab.runs.run import simulate
 from tacit.report.page import page as render
 
 DAY = 86_400.0
@@ -245,7 +245,7 @@ def _by_device(split, devices):
     return [np.flatnonzero(split.test.device == device) for device in devices]
 
 
-@pytest.mark.filterwarnings("ignore::tacit.lab.split.LeakWarning")
+@pytest.mark.filterwarnings("ignore::tacit.lab.evaluation.splits.LeakWarning")
 @pytest.mark.parametrize("repeats", ["new", "all"])
 @pytest.mark.parametrize("name", ["dplcf", "fedseqrec"])
 def test_sampled_rows_follow_the_treatment(name, repeats):
@@ -260,7 +260,7 @@ def test_sampled_rows_follow_the_treatment(name, repeats):
     assert (max(had) == 0) == (repeats == "new")
 
 
-@pytest.mark.filterwarnings("ignore::tacit.lab.split.LeakWarning")
+@pytest.mark.filterwarnings("ignore::tacit.lab.evaluation.splits.LeakWarning")
 @pytest.mark.parametrize("repeats", [True, False], ids=["repeats", "none"])
 @pytest.mark.parametrize("name", sorted(PROTOCOLS))
 def test_no_case_of_new_items_only_asks_for_what_a_person_has(name, repeats):

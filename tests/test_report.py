@@ -21,15 +21,15 @@ from typer.testing import CliRunner
 import tacit
 from tacit.cli.report import read_dossier, report
 from tacit.errors import RunError
+from tacit.lab.analysis.feasibility import HopelessWarning
+from tacit.lab.analysis.report_data import dossier
 from tacit.lab.data import from_events
-from tacit.lab.dossier import dossier
-from tacit.lab.outlook import HopelessWarning
 from tacit.report import write_picture, write_report
-from tacit.report.labels import place
-from tacit.report.marks import CONFIG
-from tacit.report.markup import tag
-from tacit.report.picture import COLOURS
-from tacit.report.values import bytes_text, distinct, figure, primary, seconds_text, spread, together
+from tacit.report.chart_theme import CONFIG
+from tacit.report.formatting import bytes_text, distinct, figure, primary, seconds_text, spread, together
+from tacit.report.html import tag
+from tacit.report.label_placement import place
+from tacit.report.svg import COLOURS
 
 EVIL = "<script>alert('it')</script>"
 PLANS = {
@@ -37,8 +37,8 @@ PLANS = {
     "popularity": ("popularity", {"rounds": 3}),
     "itemknn": ("itemknn", {}),
     "sr": ("sr", {}),
-    "at home": ("popularity", {"privacy": {"mechanism": "response", "epsilon": 1.0}}),
-    "more at home": ("popularity", {"privacy": {"mechanism": "response", "epsilon": 3.0}}),
+    "at home": ("popularity", {"privacy": {"mechanism": "randomized_response", "epsilon": 1.0}}),
+    "more at home": ("popularity", {"privacy": {"mechanism": "randomized_response", "epsilon": 3.0}}),
     "at the server": (
         "popularity",
         {"privacy": {"mechanism": "gaussian", "epsilon": 8.0, "quantile": 0.5}, "rounds": 3},

@@ -8,32 +8,33 @@ import pytest
 
 from tacit.device.method import build
 from tacit.errors import PlanError
-from tacit.lab.candidates import Everything, Sampled
-from tacit.lab.central.bpr import Pace, descents, first_factors
-from tacit.lab.readings import log_of, noise_floor, read, say
-from tacit.lab.reproduce import Options, dplcf_study, paper
-from tacit.lab.reproduce.dplcf_orders import CUTS, PRIVATE, always, flat, orders, searched
-from tacit.lab.reproduce.dplcf_printed import LARGE, SMALL, TABLE6
-from tacit.lab.reproduce.dplcf_study import (
+from tacit.lab.baselines.central.bpr import Pace, descents, first_factors
+from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.evaluation.candidates import Everything, Sampled
+from tacit.lab.plans.loader import choose
+from tacit_papers import Options, paper
+from tacit_papers.dplcf import study
+from tacit_papers.dplcf.orders import CUTS, PRIVATE, always, flat, orders, searched
+from tacit_papers.dplcf.printed import LARGE, SMALL, TABLE6
+from tacit_papers.dplcf.readings import log_of, noise_floor, read, say
+from tacit_papers.dplcf.study import (
     CENTRAL,
     ROWS,
     Study,
     central_ranks,
     large_log,
     plan_of,
+    run_study,
     small_log,
-    study,
     tuned,
 )
-from tacit.lab.shelf import choose
-from tacit.lab.synthetic import tastes
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
 
 
 @pytest.fixture(scope="module")
 def log():
-    return dplcf_study._log("tastes", tastes(devices=150, items=140, events=12), 5)
+    return study._log("tastes", tastes(devices=150, items=140, events=12), 5)
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +170,7 @@ FEW = {"hyper.rate": (1e-7, 0.05), "hyper.penalty": (0.0,), "hyper.dim": (4,)}
 
 def test_central_baselines_search_the_paper_s_grid():
     """Section 4.1.3: rates, penalties and factors are searched, the batch and the negatives are fixed."""
-    assert dplcf_study.SEARCH == {
+    assert study.SEARCH == {
         "hyper.rate": (0.001, 0.0005, 0.0001),
         "hyper.penalty": (0.001, 0.0001, 0.0),
         "hyper.dim": (4, 8, 16),
@@ -181,7 +182,7 @@ def test_central_baselines_search_the_paper_s_grid():
 
 @pytest.mark.parametrize("row", ["BPR-MF", "GMF"])
 def test_settings_are_chosen_on_a_validation_part(log, row, monkeypatch):
-    monkeypatch.setattr(dplcf_study, "SEARCH", FEW)
+    monkeypatch.setattr(study, "SEARCH", FEW)
     chosen = tuned(row, log, 0, 1.0)
     assert [one.settings["hyper.rate"] for one in chosen.tried] == [1e-7, 0.05]
     assert chosen.best == max(chosen.tried, key=lambda one: one.value)
@@ -224,8 +225,8 @@ def test_central_baselines_are_scored_with_the_server_s_own_vectors(log):
 
 @pytest.mark.slow
 def test_central_rivals_learn_from_the_lies_with_what_was_chosen(log, monkeypatch):
-    monkeypatch.setattr(dplcf_study, "SEARCH", FEW)
-    found = study(log, (0,), ("BPR-MF", "LCF-UB"), full=True)
+    monkeypatch.setattr(study, "SEARCH", FEW)
+    found = run_study(log, (0,), ("BPR-MF", "LCF-UB"), full=True)
     assert found.sampled["BPR-MF"].shape == found.full["BPR-MF"].shape == (1, 150)
     assert found.mean("LCF-UB", "HR@10") > found.mean("BPR-MF", "HR@10")
     assert found.typical >= 1

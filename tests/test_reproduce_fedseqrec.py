@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 
 from tacit.lab.data import from_events
-from tacit.lab.reproduce import Options, fedseqrec_figures, fedseqrec_study, paper, reproduce
-from tacit.lab.reproduce.fedseqrec import IMPROV, fewer
-from tacit.lab.reproduce.fedseqrec_figures import Figures, training_loss
-from tacit.lab.reproduce.fedseqrec_logs import SIZES, Log, Size, logs, some
-from tacit.lab.reproduce.fedseqrec_orders import central, falls, gains, ranking, rises, settled, together, why_not
-from tacit.lab.reproduce.fedseqrec_printed import COLUMNS, IMPROVED, PARAMETERS, TABLE3, TABLE4
-from tacit.lab.reproduce.fedseqrec_study import CENTRAL, PLANS, ROWS, WHOLE, Study, learned, plan_of, rounds_of, there
-from tacit.lab.shelf import numbers_trained, plan_names
-from tacit.lab.worlds import movies
+from tacit.lab.data.synthetic import movies
+from tacit.lab.plans.loader import numbers_trained, plan_names
+from tacit_papers import Options, paper, reproduce
+from tacit_papers.fedseqrec import IMPROV, fewer, study
+from tacit_papers.fedseqrec import figures as figures_module
+from tacit_papers.fedseqrec.figures import Figures, training_loss
+from tacit_papers.fedseqrec.logs import SIZES, Log, Size, logs, some
+from tacit_papers.fedseqrec.orders import central, falls, gains, ranking, rises, settled, together, why_not
+from tacit_papers.fedseqrec.printed import COLUMNS, IMPROVED, PARAMETERS, TABLE3, TABLE4
+from tacit_papers.fedseqrec.study import CENTRAL, PLANS, ROWS, WHOLE, Study, learned, plan_of, rounds_of, there
 
 TINY = Size(
     {"dim": 4, "hidden": 4, "width": 8, "tokens": 4, "window": 4, "batch": 8, "heads": 2},
@@ -124,7 +125,7 @@ def test_pooling_has_its_table(module):
 
 
 def test_a_plan_that_is_not_on_the_shelf_is_absent(module, monkeypatch):
-    monkeypatch.setattr(fedseqrec_study, "plan_names", lambda: [n for n in plan_names() if n != "fcf"])
+    monkeypatch.setattr(study, "plan_names", lambda: [n for n in plan_names() if n != "fcf"])
     assert "FCF" not in list(there(ROWS))
     levels = {row: level for row, level in LEVELS.items() if row != "FCF"}
     monkeypatch.setattr(module, "Study", lambda log: told(log, levels))
@@ -269,9 +270,9 @@ def figures(tiny, monkeypatch):
             evaluate(made)
         return made
 
-    monkeypatch.setattr(fedseqrec_figures, "learned", run)
+    monkeypatch.setattr(figures_module, "learned", run)
     monkeypatch.setattr(
-        fedseqrec_figures, "means", lambda run, *_: {name: run.level + place for place, name in enumerate(COLUMNS)}
+        figures_module, "means", lambda run, *_: {name: run.level + place for place, name in enumerate(COLUMNS)}
     )
     found = Figures(tiny, 0)
     found.calls = calls
@@ -311,7 +312,7 @@ def test_noise_convergence_and_rates(figures, monkeypatch):
     curve = figures.convergence("MovieData")
     assert list(curve.series) == ["δ = 0.2", "δ = 1"]
     assert [x for x, _ in curve.series["δ = 1"]] == [1.0, 2.0]
-    monkeypatch.setattr(fedseqrec_figures, "training_loss", lambda people: lambda run: -run.level)
+    monkeypatch.setattr(figures_module, "training_loss", lambda people: lambda run: -run.level)
     loss = figures.rates("MovieData")
     assert list(loss.series) == ["rate 0.01", "rate 0.02"]
     assert all(" holds" in note for note in loss.notes)

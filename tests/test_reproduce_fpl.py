@@ -6,15 +6,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.plan import Plan
 from tacit.device.method import build
 from tacit.errors import PlanError
-from tacit.lab.central.bpr import _ascend, _draw, one_by_one
-from tacit.lab.evaluate import top_lists
-from tacit.lab.protocol import Answers
-from tacit.lab.reproduce import Options, fpl_study, paper
-from tacit.lab.reproduce.fpl import BEST_PI, COLUMNS, TABLE1, TABLE2
-from tacit.lab.reproduce.fpl_study import (
+from tacit.lab.baselines.central.bpr import _ascend, _draw, one_by_one
+from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.evaluation.protocols import Answers
+from tacit.lab.evaluation.scoring import top_lists
+from tacit.lab.evaluation.splits import Split
+from tacit.lab.experiments.search import Tried, Tuned
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import simulate
+from tacit_papers import Options, paper
+from tacit_papers.fpl import BEST_PI, COLUMNS, TABLE1, TABLE2, study
+from tacit_papers.fpl.study import (
     GRIDS,
     ROWS,
     Grid,
@@ -25,12 +31,6 @@ from tacit.lab.reproduce.fpl_study import (
     oldest_first,
     with_factors,
 )
-from tacit.lab.search import Tried, Tuned
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.lab.split import Split
-from tacit.lab.synthetic import tastes
-from tacit.plans import Plan
 
 QUICK = Grid((0.005, 0.05), (4, 8), (2, 3), (0.0, 0.5, 1.0), ((8, 4), (4, 2)), (5, 10), 2)
 PEAKS = {"sFPL": 1.0, "pFPL": 0.5, "sFPL+": 0.5, "pFPL+": 1.0}  # where each form is best
@@ -79,8 +79,8 @@ def made(log):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "logs", lambda *_: [log._replace(country="Italy")])
         patch.setitem(GRIDS, "small", QUICK)
-        patch.setattr(fpl_study, "_ask", told)
-        patch.setattr(fpl_study, "_ask_central", told_central)
+        patch.setattr(study, "_ask", told)
+        patch.setattr(study, "_ask_central", told_central)
         return list(module.reproduce(Options()))
 
 
@@ -170,8 +170,8 @@ def test_each_part_comes_as_soon_as_it_is_made(log, monkeypatch):
     other = log_of("others", tastes(devices=30, items=60, events=40, seed=5))
     monkeypatch.setattr(module, "logs", lambda *_: [log, other])
     monkeypatch.setitem(GRIDS, "small", QUICK)
-    monkeypatch.setattr(fpl_study, "_ask", ask)
-    monkeypatch.setattr(fpl_study, "_ask_central", told_central)
+    monkeypatch.setattr(study, "_ask", ask)
+    monkeypatch.setattr(study, "_ask_central", told_central)
     parts = module.reproduce(Options())
     assert next(parts).name == "table1"
     assert asked == []
@@ -282,7 +282,7 @@ def test_triples_in_the_lab_do_as_well_as_one_device_a_round(log):
     for seed in range(4):
         one.seeds = (seed,)
         lab.append(next(one._alone(log.split, 0.5, [8])).metrics["F1@10"])
-        rounds.append(fpl_study._ask(one.plan("sFPL", 0.5, 8), log.split, seed).metrics["F1@10"])
+        rounds.append(study._ask(one.plan("sFPL", 0.5, 8), log.split, seed).metrics["F1@10"])
     assert np.mean(lab) == pytest.approx(np.mean(rounds), abs=0.03)
     assert min(lab) > 0.05
 
@@ -326,4 +326,4 @@ def test_a_paper_is_found_by_its_name():
     assert "pairwise" in paper("fpl").ABOUT
     with pytest.raises(PlanError, match="did you mean 'fpl'"):
         paper("flp")
-    assert fpl_study.CORE == 10
+    assert study.CORE == 10

@@ -8,11 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tacit.lab.data.readers.apps import SURROUNDINGS
-from tacit.lab.reproduce import Options, paper, privrec_stages, privrec_study
-from tacit.lab.reproduce.privrec_orders import falls, faster, order, plateau, reached, rises
-from tacit.lab.reproduce.privrec_printed import COLUMNS, ORDER, TABLE2, TABLE3
-from tacit.lab.reproduce.privrec_stages import (
+from tacit.lab.data.sources.apps import SURROUNDINGS
+from tacit.lab.data.synthetic import movies
+from tacit.privacy.accounting.accountant import overcounted
+from tacit.privacy.price import price
+from tacit_papers import Options, paper
+from tacit_papers.privrec import stages, study
+from tacit_papers.privrec.orders import falls, faster, order, plateau, reached, rises
+from tacit_papers.privrec.printed import COLUMNS, ORDER, TABLE2, TABLE3
+from tacit_papers.privrec.stages import (
     BUDGETS,
     NOISY,
     PRIVATE,
@@ -25,14 +29,11 @@ from tacit.lab.reproduce.privrec_stages import (
     noisy_plan,
     two_against_one,
 )
-from tacit.lab.reproduce.privrec_study import CHANCE, SIZES, STAND_IN, Log, Study, app_log, movie_log, plan_of
-from tacit.lab.worlds import movies
-from tacit.privacy.accountant import overcounted
-from tacit.privacy.price import price
+from tacit_papers.privrec.study import CHANCE, SIZES, STAND_IN, Log, Study, app_log, movie_log, plan_of
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
 
-TINY = privrec_study.Size(
+TINY = study.Size(
     {"dim": 4, "hidden": (4,), "epochs": 1, "most": 16, "rate": 0.1}, 20, (2, 4), (1, 2), (2, 4), (1.0, 8.0)
 )
 
@@ -115,8 +116,8 @@ def test_figures_come(module):
 @pytest.mark.slow
 def test_lines_with_noise_are_answered_and_priced(tiny, monkeypatch):
     few = {row: NOISY[row] for row in ("PrivRec", "counts and tastes at ε = 8", "popularity, without noise")}
-    monkeypatch.setattr(privrec_stages, "NOISY", few)  # all eight take minutes to compile
-    found, costs = privrec_stages.with_noise(tiny, (0,))
+    monkeypatch.setattr(stages, "NOISY", few)  # all eight take minutes to compile
+    found, costs = stages.with_noise(tiny, (0,))
     assert set(found.values) == set(costs) == set(found.digests) == set(few)
     assert all(0 <= found.mean(row, "Hits@10") <= 1 for row in few)
     assert not any(found.values[row][CHANCE].any() for row in few)
@@ -239,7 +240,7 @@ def test_nobody_asked_took_part_and_no_more_than_the_size_says(tiny):
 
 def test_rows_on_a_stand_in_say_so(tiny):
     log = replace(tiny, label=STAND_IN, stand_in=STAND_IN)
-    values = {row: {name: np.full(3, 0.1) for name in COLUMNS} for row in privrec_study.ROWS}
+    values = {row: {name: np.full(3, 0.1) for name in COLUMNS} for row in study.ROWS}
     table = paper("privrec").Paper(Options(seeds=(0,))).ranking("table3", "Table 3: Frappe", log, Study(values), TABLE3)
     assert table.title == f"Table 3: Frappe, 1 seed [{STAND_IN}]"
     assert all(row.endswith(f" [{STAND_IN}]") for row in table.rows)

@@ -7,13 +7,13 @@ import pytest
 from typer.testing import CliRunner
 
 from tacit.cli import app
-from tacit.lab.cycles import Timeline
-from tacit.lab.reproduce import Options, seqmf
-from tacit.lab.reproduce.seqmf_printed import CORES, DIM, INSTALLED, METRICS, MILLISECONDS, TABLES
-from tacit.lab.reproduce.seqmf_study import RIVALS, TUNED, Static, mechanisms, operations, phone_flops, place
-from tacit.lab.reproduce.tables import Cell, Figure, Table
+from tacit.lab.experiments.online import Timeline
 from tacit.report import write_paper
-from tacit.report.paper import curves
+from tacit.report.paper_page import curves
+from tacit_papers import Options, seqmf
+from tacit_papers.seqmf.printed import CORES, DIM, INSTALLED, METRICS, MILLISECONDS, TABLES
+from tacit_papers.seqmf.study import RIVALS, TUNED, Static, mechanisms, operations, phone_flops, place
+from tacit_papers.tables import Cell, Figure, Table
 
 
 @pytest.fixture

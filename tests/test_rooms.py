@@ -22,7 +22,7 @@ sys.exit("server loads " + ", ".join(seen) if seen else 0)
 """
 GROUND_IS_ALONE = """
 import sys
-import tacit.plans, tacit.catalog, tacit.wire, tacit.privacy.mechanism
+import tacit.core.plan, tacit.core.catalog, tacit.core.messages, tacit.privacy.mechanism
 seen = sorted(m for m in sys.modules if m.startswith(("tacit.device", "tacit.server", "tacit.nets", "tacit.lab", "tacit.cli")))
 sys.exit("ground loads " + ", ".join(seen) if seen else 0)
 """
@@ -35,7 +35,7 @@ sys.exit("it loads " + ", ".join(seen) if seen else os.environ["FLWR_TELEMETRY_E
 """
 DEVICE_IS_ALONE = """
 import sys
-import tacit.device.round, tacit.device.rank
+import tacit.device.round, tacit.device.ranking
 seen = sorted(m for m in sys.modules if m.startswith(("tacit.server", "tacit.lab", "tacit.cli", "tacit.metrics")))
 sys.exit("device loads " + ", ".join(seen) if seen else 0)
 """
@@ -43,7 +43,7 @@ sys.exit("device loads " + ", ".join(seen) if seen else 0)
 # file, line planted, the contract that must be reported
 BREACHES = [
     ("server/round.py", "import tacit.device.methods.fcf", "The server does not know which method is running"),
-    ("server/rule.py", "from tacit.nets.mf import ridge", "The server does not know which method is running"),
+    ("server/rule.py", "from tacit.nets.factor.mf import ridge", "The server does not know which method is running"),
     ("server/checkpoint.py", "import tacit.lab.data", "Rooms stand on the ground"),
     ("server/round.py", "import tacit.metrics", "The server does not know which method is running"),
     ("server/rule.py", "import importlib", "The server imports nothing by name at run time"),
@@ -64,7 +64,7 @@ BREACHES = [
     ),
     ("lab/simulate.py", "from tacit.device.gate import send", "Only a device's round may open the gate"),
     ("device/rank.py", "from tacit.device.gate import send", "Only a device's round may open the gate"),
-    ("device/methods/fcf.py", "from tacit.wire import Report", "A method cannot touch the wire"),
+    ("device/methods/fcf.py", "from tacit.core.messages import Report", "A method cannot touch the wire"),
     ("device/methods/mfu.py", "from tacit.device.round import Home", "A method cannot touch the wire"),
     (
         "device/methods/sr.py",
@@ -78,17 +78,17 @@ BREACHES = [
     ("plans.py", "import tacit.privacy.price", "Rooms stand on the ground"),
     ("device/round.py", "import tacit.server.rule", "Rooms stand on the ground"),
     ("audit/attacks/sign.py", "from tacit.device.history import History", "An attack sees what was sent"),
-    ("audit/score.py", "import tacit.lab.run", "An attack sees what was sent"),
+    ("audit/score.py", "import tacit.lab.runs.run", "An attack sees what was sent"),
     ("device/node.py", "import flwr", "Only the couriers know Flower"),
-    ("server/session.py", "from tacit.courier import Desk", "Only the couriers know Flower"),
+    ("server/session.py", "from tacit.deploy.flower_transport import Desk", "Only the couriers know Flower"),
     ("device/flower.py", "import tacit.lab.data", "Rooms stand on the ground"),
     ("server/flower.py", "import tacit.device.methods.fcf", "The server does not know which method is running"),
     (
         "cli/device.py",
-        "from tacit.device.people import People",
+        "from tacit.device.histories import People",
         "Raw histories are seen only by device code and the lab",
     ),
-    ("metrics/ranks.py", "import tacit.record", "Rooms stand on the ground"),
+    ("metrics/ranks.py", "import tacit.core.run_folder", "Rooms stand on the ground"),
 ]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.rows import coalesce, dense
+from tacit.core.sparse_rows import coalesce, dense
 
 ROWS = 7
 entries = st.lists(st.tuples(st.integers(-1, ROWS), st.integers(-5, 5)), min_size=1, max_size=12)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.nets.blocks import in_blocks
-from tacit.nets.drop import dropped
+from tacit.nets.neural.dropout import dropped
+from tacit.nets.neural.row_blocks import in_blocks
 
 ROWS = jnp.asarray(np.random.default_rng(0).normal(size=(23, 3)), jnp.float32)
 THETA = {"a": jnp.asarray(np.random.default_rng(1).normal(size=(3, 4)), jnp.float32), "b": jnp.float32(0.3)}

@@ -7,33 +7,34 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.plan import Plan, Stage
+from tacit.core.sparse_rows import Rows, dense, dense_tree
 from tacit.device.history import plain_history
 from tacit.device.method import build
 from tacit.device.methods.seqmf_eb import one_day
 from tacit.device.round import KEYS
 from tacit.errors import DataError, PlanError
-from tacit.lab.candidates import Installed, SeenBefore
-from tacit.lab.cost import cost
+from tacit.lab.analysis.feasibility import HopelessWarning
 from tacit.lab.data import from_events
-from tacit.lab.evaluate import ranks
-from tacit.lab.outlook import HopelessWarning
-from tacit.lab.sessions import clean
-from tacit.lab.shelf import load_plan, suggested
-from tacit.lab.simulate import simulate
-from tacit.lab.split import calendar_days, cold_start
-from tacit.lab.worlds import apps
+from tacit.lab.data.synthetic import apps
+from tacit.lab.evaluation.candidates import Installed, SeenBefore
+from tacit.lab.evaluation.scoring import ranks
+from tacit.lab.evaluation.sessions import clean
+from tacit.lab.evaluation.splits import calendar_days, cold_start
+from tacit.lab.plans.loader import load_plan, suggested
+from tacit.lab.runs.device_cost import cost
+from tacit.lab.runs.run import simulate
+from tacit.lab.simulation.federation import Performance
 from tacit.metrics import average, levels, per_case
-from tacit.nets.dual import narrow_ridge
-from tacit.nets.logit import fit, log_shares, shares
-from tacit.nets.mf import gather
-from tacit.nets.session import newest, pooled, recency
-from tacit.nets.switch import arrivals
-from tacit.nets.transitions import design, follow, habits, precede, relative, since
-from tacit.plans import Plan, Stage
+from tacit.nets.counts.stay_or_leave import arrivals
+from tacit.nets.counts.transitions import design, follow, habits, precede, relative, since
+from tacit.nets.factor.dual_ridge import narrow_ridge
+from tacit.nets.factor.mf import gather
+from tacit.nets.factor.softmax_fit import fit, log_shares, shares
+from tacit.nets.sequence.recency import newest, pooled, recency
 from tacit.privacy.card import to_markdown
 from tacit.privacy.price import price
-from tacit.rows import Rows, dense, dense_tree
 from toys import close
 
 HISTORY = jnp.array([0, 1, 2, 0, 0, 1, 0, 2])  # (a, b, c, a, a, b, a, c)
@@ -382,7 +383,7 @@ def tiny():
 def run_of(plan, log, **settings):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HopelessWarning)  # so few people can learn next to nothing through noise
-        run = simulate(plan, log, quiet=True, grid=ONE_SHAPE, settings=settings)
+        run = simulate(plan, log, quiet=True, performance=Performance(grid=ONE_SHAPE), settings=settings)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.params))
     return run
 

@@ -10,25 +10,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
 from tacit.device.method import build
 from tacit.device.methods.bert4rec import gaps
 from tacit.device.round import KEYS
 from tacit.errors import PlanError
-from tacit.lab.candidates import Everything
-from tacit.lab.central.next_item import Pool, pool, questions
+from tacit.lab.baselines.central.next_item import Pool, pool, questions
 from tacit.lab.data import from_events
-from tacit.lab.evaluate import ranks
-from tacit.lab.organisations import organisations
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.lab.split import leave_last_out
-from tacit.lab.worlds import movies
-from tacit.nets.gru import cell
-from tacit.nets.ranking import bpr_max, top1_max
-from tacit.nets.session_graph import edges, new_graph, read_out, walked
-from tacit.nets.transformer import new_blocks, transformed
-from tacit.nets.windows import Samples
+from tacit.lab.data.organisations import organisations
+from tacit.lab.data.synthetic import movies
+from tacit.lab.evaluation.candidates import Everything
+from tacit.lab.evaluation.scoring import ranks
+from tacit.lab.evaluation.splits import leave_last_out
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import simulate
+from tacit.nets.neural.ranking_losses import bpr_max, top1_max
+from tacit.nets.sequence.gru import cell
+from tacit.nets.sequence.session_graph import edges, new_graph, read_out, walked
+from tacit.nets.sequence.transformer import new_blocks, transformed
+from tacit.nets.sequence.windows import Samples
 from tacit.privacy.price import price
 from toys import same
 

@@ -10,24 +10,23 @@ import pytest
 from typer.testing import CliRunner
 
 from tacit.cli import app
-from tacit.device.people import check_people
+from tacit.device.histories import check_people
 from tacit.errors import DataError, PlanError
-from tacit.lab.buckets import prepare
-from tacit.lab.compare import compare
-from tacit.lab.cut import pick, take
+from tacit.lab.analysis.feasibility import outlook
+from tacit.lab.analysis.report_data import dossier
+from tacit.lab.audits.claim_audit import audit
+from tacit.lab.audits.fpl_reconstruction import leakage
 from tacit.lab.data.datasets import as_population
 from tacit.lab.data.interactions import interactions
 from tacit.lab.data.merge import merge
-from tacit.lab.dossier import dossier
-from tacit.lab.federation import Federation
-from tacit.lab.leakage import leakage
-from tacit.lab.one_run import audit
-from tacit.lab.organisations import organisations
-from tacit.lab.outlook import outlook
-from tacit.lab.run import Run
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.lab.trial import trial
+from tacit.lab.data.organisations import organisations
+from tacit.lab.data.selection import pick, take
+from tacit.lab.experiments.compare import compare
+from tacit.lab.experiments.trial import trial
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import Run, simulate
+from tacit.lab.simulation.buckets import prepare
+from tacit.lab.simulation.federation import Federation, Performance
 from toys import close
 
 USERS, EACH, ITEMS = 12, 8, 30
@@ -90,7 +89,7 @@ def test_everything_that_prepares_a_history_has_the_field(tmp_path):
     assert outlook(plan, log.catalog, USERS)[0].operations > 0
     made = trial(plan, log, "full", out=tmp_path / "run", quiet=True)
     assert dossier(made)["specimen"]["kind"] == "report"
-    alone = simulate(plan, log, executor="debug", quiet=True)
+    alone = simulate(plan, log, performance=Performance("debug"), quiet=True)
     close(alone.params, simulate(plan, log, quiet=True).params)
     assert alone.recommend(history=[int(log.item_names[0])], k=3).height == 3
     found = compare(["fpl", "popularity"], table(), "full", settings=OWN, quiet=True)

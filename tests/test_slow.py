@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tacit.lab.federation import Federation
-from tacit.lab.synthetic import histories
-from tacit.plans import Plan
-from tacit.record import Folder
+from tacit.core.plan import Plan
+from tacit.core.run_folder import Folder
+from tacit.lab.data.synthetic.small import histories
+from tacit.lab.simulation.federation import Federation
 from test_engine import fcf, run
 from toys import same
 
@@ -46,8 +46,8 @@ def test_teams_work_side_by_side_for_a_thousand_rounds():
 def test_killed_again_and_again_a_run_ends_as_if_it_had_not_been(tmp_path):
     code = (
         "import sys; sys.path.insert(0, sys.argv[2])\n"
-        "from test_engine import fcf, run\n"
-        "run(fcf(rounds=3000), out=sys.argv[1], save_seconds=0.01, resume=sys.argv[3] == 'resume')"
+        "from test_engine import Performance, fcf, run\n"
+        "run(fcf(rounds=3000), out=sys.argv[1], performance=Performance(save_seconds=0.01), resume=sys.argv[3] == 'resume')"
     )
     folder, luck = Folder(tmp_path / "killed"), random.Random(7)
     for attempt in range(12):

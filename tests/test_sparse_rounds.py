@@ -5,16 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tacit.lab.federation import Federation
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.lab.synthetic import tastes
+from tacit.core.messages import Report
+from tacit.core.sparse_rows import Rows, coalesce, dense
+from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import simulate
+from tacit.lab.simulation.federation import Federation, Performance
 from tacit.privacy.mechanism import build_mechanism
-from tacit.privacy.sums import sum_rows
-from tacit.rows import Rows, coalesce, dense
+from tacit.privacy.mechanisms._parts.summed import sum_rows
 from tacit.server import round as server
 from tacit.server.rule import build_rule
-from tacit.wire import Report
 from toys import close, same
 
 WORLD = tastes(devices=60, items=200, events=10)
@@ -114,7 +114,7 @@ def test_scanned_rounds_by_rows_are_those_by_tables(sampler, apart, monkeypatch)
     plan = plan_of(sampler)
     assert Federation(plan, WORLD).begin(0).job.by_rows
     rows = simulate(plan, WORLD, quiet=True)
-    monkeypatch.setattr("tacit.lab.start.by_rows", lambda *_: False)
+    monkeypatch.setattr("tacit.lab.simulation.setup.by_rows", lambda *_: False)
     tables = simulate(plan, WORLD, quiet=True)
     close(rows.params, tables.params, apart)
     assert [row["bytes_up"] for row in rows.rounds] == [row["bytes_up"] for row in tables.rounds]
@@ -126,7 +126,7 @@ def test_scanned_rounds_by_rows_are_those_by_tables(sampler, apart, monkeypatch)
 def test_histories_of_all_lengths_can_be_several_buckets(monkeypatch):
     plan = plan_of({"sampler": "fixed", "count": 3}, rounds=40)
     one = simulate(plan, WORLD, quiet=True)
-    monkeypatch.setattr("tacit.lab.federation.worth", lambda *_: 0.0)
+    monkeypatch.setattr("tacit.lab.simulation.federation.worth", lambda *_: 0.0)
     several = simulate(plan, WORLD, quiet=True)
     assert len(one.buckets) == 1 < len(several.buckets)
     for name in ("items", "bias"):
@@ -136,5 +136,5 @@ def test_histories_of_all_lengths_can_be_several_buckets(monkeypatch):
 @pytest.mark.slow
 def test_one_device_at_a_time_is_what_the_debug_executor_does():
     plan = plan_of({"sampler": "one"}, rounds=6)
-    fast, debug = (simulate(plan, WORLD, quiet=True, executor=one) for one in ("fast", "debug"))
+    fast, debug = (simulate(plan, WORLD, quiet=True, performance=Performance(one)) for one in ("fast", "debug"))
     np.testing.assert_allclose(fast.params["items"], debug.params["items"], rtol=1e-6, atol=1e-7)

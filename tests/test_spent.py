@@ -7,29 +7,30 @@ import numpy as np
 import pytest
 
 from tacit.cli.common import _spent
-from tacit.device.ledgers import Ledgers
+from tacit.core.messages import pack
+from tacit.core.plan import Plan, Stage
+from tacit.core.run_folder import write_arrays
+from tacit.deploy.bundle import Kit
+from tacit.device.ledger.population_ledger import Ledgers
 from tacit.errors import PlanError
-from tacit.kit import Kit
-from tacit.lab import central, thirdparty
-from tacit.lab.bill import together
+from tacit.lab.analysis.feasibility import outlook
+from tacit.lab.analysis.report_data import dossier
+from tacit.lab.baselines import central, helpers
 from tacit.lab.data import from_events
-from tacit.lab.dossier import dossier
-from tacit.lab.outlook import outlook
-from tacit.lab.shelf import choose, complete, load_plan, plan_names
-from tacit.lab.simulate import simulate
-from tacit.lab.trial import trial
-from tacit.lab.variants import settings_of
-from tacit.plans import Plan, Stage
+from tacit.lab.experiments.search_cost import together
+from tacit.lab.experiments.trial import trial
+from tacit.lab.experiments.variants import settings_of
+from tacit.lab.plans.loader import choose, complete, load_plan, plan_names
+from tacit.lab.runs.run import simulate
+from tacit.lab.simulation.federation import Performance
 from tacit.privacy.budget import Budget
 from tacit.privacy.card import card, to_markdown
 from tacit.privacy.price import price
 from tacit.privacy.sampler import Pooled, build_sampler
-from tacit.record import write_arrays
 from tacit.report.page import page as render
-from tacit.wire import pack
 from toys import small_world
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
 LAPLACE = {"privacy": {"mechanism": "laplace", "epsilon_per_message": 0.5}, "rounds": 2, "hyper.dim": 2}
 RAW = [name for name in plan_names() if any(build_sampler(s.cohort).fitted != "rounds" for s in load_plan(name).stages)]
 
@@ -38,7 +39,7 @@ RAW = [name for name in plan_names() if any(build_sampler(s.cohort).fitted != "r
 def unfitted(monkeypatch):
     """What is spent does not depend on what is learned: nothing is fitted, so that every plan is quick."""
     monkeypatch.setattr(central, "fit", lambda *_: {})
-    monkeypatch.setattr(thirdparty, "fit", lambda *_: {})
+    monkeypatch.setattr(helpers, "fit", lambda *_: {})
 
 
 def test_the_plans_that_need_raw_data_are_found():
@@ -83,7 +84,7 @@ def test_tables_and_reports_say_raw_data(name, unfitted):
 
 
 def test_a_comparison_has_no_bytes_for_raw_data(unfitted):
-    from tacit.lab.compare import compare
+    from tacit.lab.experiments.compare import compare
 
     found = compare(["itemknn", "popularity"], small_world(8), "full", [0], quiet=True)
     raw, counted = found.to_dict()["plans"]
@@ -193,7 +194,7 @@ def rows_plan(rounds=3, **more):
 
 def bytes_left(monkeypatch):
     """A debug run in which every report is packed as a device would; how many bytes each device sent."""
-    from tacit.lab import debug
+    from tacit.lab.simulation import debug
 
     left: list[int] = []
     plain = debug._one
@@ -201,7 +202,7 @@ def bytes_left(monkeypatch):
     def packed(job, broadcast, home, own, where):
         made = plain(job, broadcast, home, own, where)
         if bool(made[1].sent):
-            from tacit.lab.engine import wire_schema
+            from tacit.lab.simulation.engine import wire_schema
 
             left.append(len(pack(wire_schema(job, broadcast.params), made[1])))
         return made
@@ -215,7 +216,7 @@ def test_bytes_in_the_ledger_are_those_that_left(monkeypatch, messages):
     plan = rows_plan(**({} if messages is None else {"privacy.messages": messages}))
     world = small_world(7, items=60)
     left = bytes_left(monkeypatch)
-    by_hand = simulate(plan, world, quiet=True, executor="debug")
+    by_hand = simulate(plan, world, quiet=True, performance=Performance("debug"))
     each = np.array(left).reshape(-1, 7).sum(0)  # round by round, in the order of the devices
     fast = simulate(plan, world, quiet=True)
     for run in (by_hand, fast):
@@ -232,7 +233,7 @@ def test_each_way_to_play_a_round_counts_the_same_bytes(cohort):
     """Scanned rounds of few, and rounds of many on all cores."""
     world = small_world(120, items=200)
     plan = rows_plan(2, cohort=cohort)
-    run, slow = (simulate(plan, world, quiet=True, executor=way) for way in ("fast", "debug"))
+    run, slow = (simulate(plan, world, quiet=True, performance=Performance(way)) for way in ("fast", "debug"))
     np.testing.assert_array_equal(run.ledgers.bytes, slow.ledgers.bytes)
     assert run.ledgers.bytes.sum() == sum(row["bytes_up"] for row in run.rounds)
     assert (run.ledgers.bytes[:, 0] > 0).tolist() == (run.ledgers.sent[:, 0] > 0).tolist()
@@ -250,7 +251,15 @@ def test_bytes_survive_a_folder(tmp_path):
         return {}
 
     with pytest.raises(KeyboardInterrupt):
-        simulate(plan, world, quiet=True, out=tmp_path / "cut", save_seconds=0.0, evaluate=stop, every=1)
+        simulate(
+            plan,
+            world,
+            quiet=True,
+            out=tmp_path / "cut",
+            performance=Performance(save_seconds=0.0),
+            evaluate=stop,
+            every=1,
+        )
     run = simulate(plan, world, quiet=True, out=tmp_path / "cut", resume=True)
     np.testing.assert_array_equal(run.ledgers.bytes, whole.ledgers.bytes)
     kept = Ledgers.load(tmp_path / "cut", world.device_names)

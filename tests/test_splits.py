@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
 from tacit.errors import DataError
-from tacit.lab.candidates import Everything, Sampled, SeenBefore
-from tacit.lab.cut import compact, core, owners, pick, take
 from tacit.lab.data import Population, from_events
-from tacit.lab.sessions import active_people, at_least, clean, cycles_of, days_of, merge_repeats, sessions_of
-from tacit.lab.split import (
+from tacit.lab.data.selection import compact, core, owners, pick, take
+from tacit.lab.evaluation.candidates import Everything, Sampled, SeenBefore
+from tacit.lab.evaluation.sessions import active_people, at_least, clean, cycles_of, days_of, merge_repeats, sessions_of
+from tacit.lab.evaluation.splits import (
     LeakWarning,
     calendar_days,
     cold_start,

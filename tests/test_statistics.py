@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tacit.errors import DataError, PlanError
-from tacit.lab.statistics import by_group, by_history, compare, compare_all, correct, interval
+from tacit.lab.evaluation.statistics import by_group, by_history, compare, compare_all, correct, interval
 
 RNG = np.random.default_rng(7)
 OURS = RNG.random(60)
@@ -47,7 +47,7 @@ def test_the_seed_decides(values):
 
 def test_resampling_in_blocks_is_resampling(monkeypatch):
     whole = interval(OURS.repeat(2) + np.arange(120) * 1e-6)
-    monkeypatch.setattr("tacit.lab.statistics._BLOCK", 7 * 120)
+    monkeypatch.setattr("tacit.lab.evaluation.statistics._BLOCK", 7 * 120)
     assert interval(OURS.repeat(2) + np.arange(120) * 1e-6) == whole
 
 

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
 from tacit.device.history import plain_history
 from tacit.device.methods.tastes import Tastes
 from tacit.errors import PlanError
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.lab.worlds import movies
+from tacit.lab.data.synthetic import movies
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import simulate
 from tacit.privacy.price import price
-from tacit.server.directions import directions
+from tacit.server.rules.principal_directions import directions
 from toys import from_events
 
 KEY = jax.random.key(0)
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
 
 
 def two_camps(people: int = 40, items: int = 8):

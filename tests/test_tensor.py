@@ -8,15 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tacit.catalog import Catalog, Field
-from tacit.nets.attention import pooled, self_attention, votes
-from tacit.nets.gru import cell, last_state, new_gru, states
-from tacit.nets.lengths import closeness, divergence, histogram, places, runs
-from tacit.nets.people import summed, unit
-from tacit.nets.sequence import Sizes, item_vectors, new_encoder, sampled_loss, tastes
-from tacit.nets.tensor import changes, new_tensor, project, standardised, with_time
-from tacit.nets.windows import newest, right_aligned, samples
-from tacit.nets.words import tokens_of, word_counts
+from tacit.core.catalog import Catalog, Field
+from tacit.nets.neural.bounded_sum import summed, unit
+from tacit.nets.neural.text import tokens_of, word_counts
+from tacit.nets.sequence.attention import pooled, self_attention, votes
+from tacit.nets.sequence.encoder import Sizes, item_vectors, new_encoder, sampled_loss, tastes
+from tacit.nets.sequence.gru import cell, last_state, new_gru, states
+from tacit.nets.sequence.segments import closeness, divergence, histogram, places, runs
+from tacit.nets.sequence.tensor_projection import changes, new_tensor, project, standardised, with_time
+from tacit.nets.sequence.windows import newest, right_aligned, samples
 
 SMALL = Sizes(width=6, dim=8, heads=2, hidden=4, short=3)
 
@@ -152,7 +152,7 @@ def one_by_one(layers, x, there, form):
 @pytest.mark.parametrize("unroll", [1, 4])
 @pytest.mark.parametrize("form", ["reset_after", "reset_before"])
 def test_the_recurrent_units_slope_is_that_of_its_cells(form, unroll, monkeypatch):
-    monkeypatch.setattr("tacit.nets.gru._UNROLL", {jax.default_backend(): unroll})
+    monkeypatch.setattr("tacit.nets.sequence.gru._UNROLL", {jax.default_backend(): unroll})
     layers = jax.tree.map(lambda x: x + 0.1, new_gru(jax.random.key(0), 3, 4))  # offsets too
     x, weight = jax.random.normal(jax.random.key(1), (3, 6, 3)), jax.random.normal(jax.random.key(2), (3, 6, 4))
     there = jnp.array([[1, 1, 1, 1, 1, 1], [0, 1, 0, 1, 1, 0], [0, 0, 0, 0, 0, 0]], bool)

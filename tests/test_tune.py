@@ -16,16 +16,16 @@ from scipy import stats
 import tacit
 from tacit.cli.compare import compare_plans
 from tacit.cli.tune import tune_plan
+from tacit.core.plan import Plan
 from tacit.errors import DataError, PlanError
-from tacit.lab.bill import together
-from tacit.lab.protocol import Protocol, load_protocol
-from tacit.lab.search import Range, draw, read_search
-from tacit.lab.shelf import choose, load_plan
-from tacit.lab.synthetic import tastes
-from tacit.lab.trial import trial
-from tacit.lab.tune import CHEAPER, Tuning, metric_of, tune
-from tacit.plans import Plan
-from tacit.privacy.accountant import compose
+from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.evaluation.protocols import Protocol, load_protocol
+from tacit.lab.experiments.search import Range, draw, read_search
+from tacit.lab.experiments.search_cost import together
+from tacit.lab.experiments.trial import trial
+from tacit.lab.experiments.tune import CHEAPER, Tuning, metric_of, tune
+from tacit.lab.plans.loader import choose, load_plan
+from tacit.privacy.accounting.accountant import compose
 from tacit.privacy.price import price
 
 LOG = tastes(devices=70, items=40, events=12)
@@ -122,13 +122,13 @@ def test_a_search_is_read_as_it_is_written(text, read):
     ],
 )
 def test_mistakes_are_one_sentence_before_anything_runs(call, sentence, monkeypatch):
-    monkeypatch.setattr("tacit.lab.tune.trial", None)  # nothing may run
+    monkeypatch.setattr("tacit.lab.experiments.tune.trial", None)  # nothing may run
     with pytest.raises(PlanError, match=sentence):
         call()
 
 
 def test_a_plan_that_does_not_fit_the_people_stops_the_search_before_it_begins(monkeypatch):
-    monkeypatch.setattr("tacit.lab.tune.trial", None)
+    monkeypatch.setattr("tacit.lab.experiments.tune.trial", None)
     with pytest.raises(PlanError, match=r"^fcf cohort.sampler=fixed cohort.count=99: cohort.count must be at most"):
         tune(FCF, LOG, {"cohort.sampler": ["fixed"], "cohort.count": [9, 99]})
     with pytest.raises(DataError, match="99 negatives need as many items"):
@@ -195,7 +195,7 @@ def test_the_same_seed_gives_the_same_search():
 
 
 def test_everything_is_plain_values(found):
-    made = json.loads(json.dumps(tacit.record.plain(found.to_dict())))
+    made = json.loads(json.dumps(tacit.core.run_folder.plain(found.to_dict())))
     assert [one["setting"] for one in made["trials"]] == [{"rounds": 1}, {"rounds": 3}]
     assert {"value", "interval", "seconds", "epsilon", "digest", "setting"} == set(made["trials"][0])
     assert made["best"]["plan"] == found.best.variant.plan.to_dict()

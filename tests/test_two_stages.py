@@ -8,23 +8,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tacit.core.plan import Plan
+from tacit.core.sparse_rows import dense_tree
 from tacit.device.method import build
 from tacit.device.round import KEYS
 from tacit.errors import PlanError
 from tacit.lab.data import from_events
-from tacit.lab.shelf import choose
-from tacit.lab.simulate import simulate
-from tacit.lab.worlds import movies
-from tacit.nets.masks import contrast
-from tacit.plans import Plan
+from tacit.lab.data.synthetic import movies
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import simulate
+from tacit.nets.sequence.masked_items import contrast
+from tacit.privacy.accounting.events import FixedGaussian
+from tacit.privacy.accounting.rdp import renyi_epsilon
 from tacit.privacy.card import card, to_markdown
-from tacit.privacy.events import FixedGaussian
 from tacit.privacy.price import price
-from tacit.privacy.rdp import renyi_epsilon
 from tacit.privacy.sampler import build_sampler
-from tacit.rows import dense_tree
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.outlook.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
 KEY = jax.random.key(5, impl=KEYS)
 VOLUNTEERS = {"sampler": "volunteers", "count": 4, "share": 0.3}
 

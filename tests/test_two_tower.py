@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tacit.catalog import Catalog, Field
-from tacit.nets.descent import Batch, Pace, descend, shuffled, step, through_one_step
-from tacit.nets.fields import chosen, embed, item_columns, person_columns, table_rows
-from tacit.nets.two_tower import cross_entropy, head_layers, log_odds, new_head, tower
+from tacit.core.catalog import Catalog, Field
+from tacit.nets.neural.fields import chosen, embed, item_columns, person_columns, table_rows
+from tacit.nets.neural.local_sgd import Batch, Pace, descend, shuffled, step, through_one_step
+from tacit.nets.neural.two_tower import cross_entropy, head_layers, log_odds, new_head, tower
 
 FIELDS = (
     Field("colour", "categorical", 2, ("red", "blue")),

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from tacit.core.messages import schema_of
+from tacit.core.sparse_rows import Rows, dense_tree
 from tacit.errors import PlanError
-from tacit.privacy import positions
-from tacit.privacy.harmony import Harmony, chance, covariance, magnitude, variance
 from tacit.privacy.mechanism import build_mechanism
-from tacit.privacy.qharmony import scale_of
-from tacit.rows import Rows, dense_tree
-from tacit.wire import schema_of
+from tacit.privacy.mechanisms._parts import sampled_signs
+from tacit.privacy.mechanisms.harmony import Harmony, chance, covariance, magnitude, variance
+from tacit.privacy.mechanisms.qharmony import scale_of
 from toys import same
 from vectors import ALL, PAPER, encoded, estimated, exposure, one_by_one, settled, shown, total, vector, worst
 
@@ -35,7 +35,7 @@ def test_golden_signs():
     assert variance(0.5, 10, 1.0, 3) == pytest.approx(121.97836795008676, abs=1e-9)
     assert variance(0.5, 100, 4.5, 2) == pytest.approx(76.08958152928697, abs=1e-9)
     assert covariance(0.9, -0.5, 4, 2) == pytest.approx(0.15, abs=1e-9)
-    assert [positions.best_count(lambda k, e=e: e / k) for e in (4.5, 1.1, 10, 3)] == [2, 1, 5, 1]
+    assert [sampled_signs.best_count(lambda k, e=e: e / k) for e in (4.5, 1.1, 10, 3)] == [2, 1, 5, 1]
 
 
 def test_a_number_beyond_its_scale_is_refused():
@@ -60,12 +60,12 @@ def test_many_messages_compose_bit_by_bit():
 @given(st.data())
 @settings(max_examples=12)
 def test_packing_and_unpacking(data):
-    numbers = data.draw(st.integers(1, positions.MOST))
+    numbers = data.draw(st.integers(1, sampled_signs.MOST))
     place = data.draw(st.lists(st.integers(0, numbers - 1), min_size=1, max_size=9))
     plus = data.draw(st.lists(st.booleans(), min_size=len(place), max_size=len(place)))
-    packed = jax.jit(partial(positions.pack, numbers=numbers))(np.array(place, np.int32), np.array(plus))
+    packed = jax.jit(partial(sampled_signs.pack, numbers=numbers))(np.array(place, np.int32), np.array(plus))
     assert packed.shape == (math.ceil(len(place) * (1 + math.ceil(math.log2(numbers))) / 8),)
-    found, signs = jax.jit(partial(positions.unpack, count=len(place), numbers=numbers))(packed)
+    found, signs = jax.jit(partial(sampled_signs.unpack, count=len(place), numbers=numbers))(packed)
     assert found.tolist() == place
     assert signs.tolist() == [1 if sign else -1 for sign in plus]
 
@@ -73,7 +73,7 @@ def test_packing_and_unpacking(data):
 @pytest.mark.parametrize(("numbers", "count"), [(7, 3), (5, 5), (12, 1), (6, 4)])
 def test_every_set_of_positions_is_equally_likely(numbers, count):
     n = 40_000
-    drawn = jax.vmap(lambda key: positions.distinct(key, count, numbers))(jax.random.split(jax.random.key(1), n))
+    drawn = jax.vmap(lambda key: sampled_signs.distinct(key, count, numbers))(jax.random.split(jax.random.key(1), n))
     sets, seen = np.unique(np.asarray(drawn), axis=0, return_counts=True)
     assert (np.diff(sets, axis=1) > 0).all()  # different, ascending
     assert len(sets) == math.comb(numbers, count)
@@ -82,19 +82,19 @@ def test_every_set_of_positions_is_equally_likely(numbers, count):
 
 
 def test_positions_reach_as_far_as_whole_numbers_do():
-    drawn = positions.distinct(jax.random.key(3), 500, positions.MOST)
+    drawn = sampled_signs.distinct(jax.random.key(3), 500, sampled_signs.MOST)
     assert int(drawn.min()) >= 0
-    assert int(drawn.max()) > 0.98 * positions.MOST
+    assert int(drawn.max()) > 0.98 * sampled_signs.MOST
     assert len(set(drawn.tolist())) == 500
 
 
 def test_reading_rows_is_reading_the_table():
     rows = Rows(jnp.array([1, 4, 5, 7], jnp.int32), jnp.arange(1.0, 13).reshape(4, 3).at[3].set(0), 7)
     update = {"b": rows, "a": jnp.array([5, 6], jnp.int32), "c": jnp.float32(9)}
-    flat = positions.flatten(update)
+    flat = sampled_signs.flatten(update)
     assert flat.tolist()[:2] == [5, 6]  # sorted path order
-    np.testing.assert_array_equal(positions.read(update, jnp.arange(24)), flat)
-    layout = positions.layout_of(update)
+    np.testing.assert_array_equal(sampled_signs.read(update, jnp.arange(24)), flat)
+    layout = sampled_signs.layout_of(update)
     same(layout.split(flat), jax.tree.map(lambda leaf: leaf.astype(jnp.float32), dense_tree(update)))
 
 
@@ -235,7 +235,7 @@ def test_nothing_to_say_takes_the_same_form_and_fair_coins(name, options):
         plus = np.unpackbits(np.asarray(nothing["word"]), axis=1, count=2)
     else:
         packed = [made["signs"] if isinstance(made, dict) else made for made in (nothing, something)]
-        (place, sign), (other, _) = (positions.unpack(made, 2, 8) for made in packed)
+        (place, sign), (other, _) = (sampled_signs.unpack(made, 2, 8) for made in packed)
         np.testing.assert_array_equal(place, other)  # chance alone chose them
         assert chisquare(np.bincount(np.asarray(place).reshape(-1), minlength=8)).pvalue > 1e-3
         plus = np.asarray(sign) > 0
@@ -260,7 +260,7 @@ class WholeEpsilon(Harmony):
 
     @property
     def lean(self):
-        return positions.lean_of(self.share)
+        return sampled_signs.lean_of(self.share)
 
 
 class TouchedOnly(Harmony):
@@ -269,12 +269,12 @@ class TouchedOnly(Harmony):
     def encode(self, key, update, dials):
         del dials
         where, toss = jax.random.split(key)
-        used = positions.flatten(update) != 0
+        used = sampled_signs.flatten(update) != 0
         scores = jnp.where(used, jax.random.uniform(where, used.shape), -1.0)
         place = jnp.sort(jax.lax.top_k(scores, self.parts)[1])
         coins = jax.random.bits(toss, (self.parts,), jnp.uint32)
-        plus = coins < positions.plus_below(positions.read(update, place), self.lean)
-        return positions.pack(place, plus, used.size)
+        plus = coins < sampled_signs.plus_below(sampled_signs.read(update, place), self.lean)
+        return sampled_signs.pack(place, plus, used.size)
 
 
 def test_a_mutant_that_spends_epsilon_on_every_sign_is_caught():
@@ -287,7 +287,7 @@ def test_a_mutant_that_draws_from_what_was_touched_is_caught():
     a, b, n = [1.0, 1, 0, 0, 0, 0], [0.0, 0, 0, 0, 1, 1], 50_000
 
     def first(mechanism, x, seed):
-        return np.asarray(positions.unpack(encoded(mechanism, x, n, seed), 1, 6)[0])[:, 0] == 0
+        return np.asarray(sampled_signs.unpack(encoded(mechanism, x, n, seed), 1, 6)[0])[:, 0] == 0
 
     honest, mutant = (kind(epsilon=1.0, k=1).settle(exposure()) for kind in (Harmony, TouchedOnly))
     assert shown(first(mutant, a, 1), first(mutant, b, 2)) > 5 > 1.0
@@ -335,7 +335,7 @@ def test_the_printed_server_gives_a_faint_direction(numbers, devices, k, slope, 
 
 
 def payload(signs, scale, place=(0, 1)):
-    packed = [positions.pack(jnp.array(place), jnp.array(row) > 0, 3) for row in signs]
+    packed = [sampled_signs.pack(jnp.array(place), jnp.array(row) > 0, 3) for row in signs]
     return {"scale": jnp.array(scale, jnp.float32), "signs": jnp.stack(packed)}
 
 
@@ -424,7 +424,7 @@ def test_more_signs_than_numbers_are_refused():
 def test_too_many_numbers_are_refused():
     huge = {"q": jax.ShapeDtypeStruct((2**31,), jnp.float32)}
     with pytest.raises(PlanError, match="at most 2³¹ − 1 for its positions to be sent, got 2147483648; train fewer"):
-        positions.layout_of(huge)
+        sampled_signs.layout_of(huge)
 
 
 @pytest.mark.parametrize("name", ["harmony", "qharmony", "kashin"])

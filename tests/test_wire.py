@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tacit.core.messages import Report, pack, schema_of, unpack
+from tacit.core.sparse_rows import Rows
 from tacit.errors import WireError
-from tacit.rows import Rows
-from tacit.wire import Report, pack, schema_of, unpack
 
 TABLE = {"bias": jnp.zeros(3), "items": jnp.zeros((5, 2)), "steps": jnp.zeros(4, jnp.int32)}
 

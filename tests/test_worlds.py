@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
 from tacit.errors import DataError
-from tacit.lab.candidates import SeenBefore
-from tacit.lab.cut import take
 from tacit.lab.data import Population
-from tacit.lab.protocol import load_protocol
-from tacit.lab.sessions import clean, days_of
-from tacit.lab.shelf import load_plan
-from tacit.lab.simulate import simulate
-from tacit.lab.worlds import apps, movies
-from tacit.lab.worlds.apps_settings import settings
+from tacit.lab.data.selection import take
+from tacit.lab.data.synthetic import apps, movies
+from tacit.lab.data.synthetic.apps_settings import settings
+from tacit.lab.evaluation.candidates import SeenBefore
+from tacit.lab.evaluation.protocols import load_protocol
+from tacit.lab.evaluation.sessions import clean, days_of
+from tacit.lab.plans.loader import load_plan
+from tacit.lab.runs.run import simulate
 
 BASELINES = ("Random", "MRU", "MFU", "SR", "SR-od")
 # HR@1, HR@3, HR@5 as printed for LSApp in Table 1 of the SeqMF paper.

@@ -4,17 +4,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tacit.core.messages import schema_of
+from tacit.core.plan import Stage
+from tacit.core.sparse_rows import dense_tree
 from tacit.device.method import build
 from tacit.device.round import KEYS, enter, new_home
 from tacit.lab.data import Population, from_events
-from tacit.lab.engine import Job
-from tacit.lab.shelf import suggested
-from tacit.plans import Stage
+from tacit.lab.plans.loader import suggested
+from tacit.lab.simulation.engine import Job
 from tacit.privacy.mechanism import build_mechanism
-from tacit.rows import dense_tree
 from tacit.server.round import open_round
 from tacit.server.rule import build_rule
-from tacit.wire import schema_of
 
 ITEMS = 12
 

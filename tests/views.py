@@ -9,14 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tacit.core.messages import Report
+from tacit.core.sparse_rows import Rows, dense_tree
 from tacit.device.gate import send
 from tacit.privacy.claim import Claim
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.sampler import Sampler
-from tacit.rows import Rows, dense_tree
 from tacit.server.round import begin, close, collect, nothing
-from tacit.server.rule import MeanStep
-from tacit.wire import Report
+from tacit.server.rules.mean_step import MeanStep
 
 PARAMS = {"bias": jnp.zeros(2), "table": jnp.zeros((2, 1))}  # four numbers in two leaves, one of them with rows
 NUMBERS = 4

@@ -92,8 +92,8 @@ def gaussian_bound(right: int, canaries: int, delta: float, alpha: float, relati
 
     P(right) = Φ(μ/2), and the claim is that of one normal noise with this μ.
     """
-    from tacit.privacy import accountant
-    from tacit.privacy.events import Gaussian
+    from tacit.privacy.accounting import accountant
+    from tacit.privacy.accounting.events import Gaussian
 
     low = stats.beta.ppf(alpha, right, canaries - right + 1) if right else 0.0
     mu = float(2 * stats.norm.ppf(low))

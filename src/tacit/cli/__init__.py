@@ -103,8 +103,8 @@ def run(
 ) -> None:
     """Run a plan on a log and ask for what people did next."""
     from tacit.lab.data.datasets import open_log
-    from tacit.lab.shelf import load_plan
-    from tacit.lab.trial import trial
+    from tacit.lab.experiments.trial import trial
+    from tacit.lab.plans.loader import load_plan
 
     if resume is not None and out not in (None, resume):
         raise typer.BadParameter(f"--resume {resume} goes on in that folder; leave --out {out} away.")
@@ -137,8 +137,8 @@ def run(
 
 def _keep_cost(result: Any) -> None:
     """What a round asks of a device, onto the card in the run's folder."""
-    from tacit.lab.cost import cost
-    from tacit.record import Folder
+    from tacit.core.run_folder import Folder
+    from tacit.lab.runs.device_cost import cost
 
     result.run.cost = cost(result.run)
     result.run.write(Folder(result.run.folder))
@@ -146,15 +146,15 @@ def _keep_cost(result: Any) -> None:
 
 def _keep_dossier(result: Any, data: str, folder: Path | None) -> None:
     """What a report will show of this run."""
-    from tacit.lab.dossier import dossier
-    from tacit.record import write_json
+    from tacit.core.run_folder import write_json
+    from tacit.lab.analysis.report_data import dossier
 
     assert folder is not None
     write_json(folder / "dossier.json", dossier(result, setting={"data": data}))
 
 
 def _budget(epsilon: float, days: float | None, devices: int) -> Any:
-    from tacit.privacy.accountant import default_delta
+    from tacit.privacy.accounting.accountant import default_delta
     from tacit.privacy.budget import Budget
 
     return Budget(epsilon, default_delta(devices), days)
@@ -163,7 +163,7 @@ def _budget(epsilon: float, days: float | None, devices: int) -> Any:
 @app.command()
 def protocols() -> None:
     """The evaluation protocols: what is held out, what is ranked, what is measured, how repeats are treated."""
-    from tacit.lab.protocol import PROTOCOLS
+    from tacit.lab.evaluation.protocols import PROTOCOLS
 
     for protocol in PROTOCOLS.values():
         lines = (protocol.about, ", ".join(protocol.metrics), protocol.repeats)
@@ -185,7 +185,7 @@ def show_plan(
     ] = False,
 ) -> None:
     """Print a plan as TOML, with its digest and its price; without a name, the plans there are."""
-    from tacit.lab.shelf import load_plan, numbers_trained, plan_names
+    from tacit.lab.plans.loader import load_plan, numbers_trained, plan_names
     from tacit.privacy.price import price
 
     if mechanisms:
@@ -213,7 +213,7 @@ def show_plan(
 @app.command()
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False) -> None:
     """Versions, devices, memory, and whether the extras work."""
-    from tacit.lab.doctor import examine
+    from tacit.cli.doctor import examine
 
     found = examine()
     if as_json:

@@ -19,8 +19,8 @@ def audit_plan(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Try to refute a plan's claim with canaries: PASS, or FAIL and exit code 1."""
-    from tacit.lab.one_run import audit
-    from tacit.lab.shelf import load_plan
+    from tacit.lab.audits.claim_audit import audit
+    from tacit.lab.plans.loader import load_plan
 
     chosen = with_settings(load_plan(plan), setting or [])
     found = audit(chosen, users=users, canaries=canaries, seeds=range(seeds), confidence=confidence)

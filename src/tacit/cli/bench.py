@@ -12,9 +12,9 @@ def run_bench(
     data: list[str], plans: list[str], seeds: int, size: str, limit: float | None, out: Path | None, as_json: bool
 ) -> None:
     """Make the rows that the file does not hold, then print all of them, and what to use for what."""
-    from tacit.lab.bench import Options, bench
-    from tacit.lab.bench.advice import advice
-    from tacit.lab.bench.tables import tables
+    from tacit.lab.experiments.bench import Options, bench
+    from tacit.lab.experiments.bench.advice import advice
+    from tacit.lab.experiments.bench.tables import tables
 
     options = Options(tuple(data), tuple(plans), tuple(range(seeds)), size, limit or LIMIT.get(size), quiet=False)
     book = bench(options, out or DEFAULT).to_dict()

@@ -14,7 +14,7 @@ Epsilon = Annotated[float | None, typer.Option(help="The privacy promise of the 
 
 def with_settings(plan: Any, settings: list[str], epsilon: float | None = None) -> Any:
     """The plan with `--set name=value` applied, and its promise made."""
-    from tacit.lab.shelf import choose
+    from tacit.lab.plans.loader import choose
 
     return choose(plan, parsed(settings), epsilon) if settings or epsilon is not None else plan
 
@@ -35,11 +35,25 @@ def parsed(settings: list[str]) -> dict[str, Any]:
     return found
 
 
+def papers_part(name: str) -> Any:
+    """A part of the package of the papers' tables, found by entry point; a sentence where it is not installed."""
+    from importlib.metadata import entry_points
+
+    from tacit.errors import RunError
+
+    for entry in entry_points(group="tacit.papers", name=name):
+        return entry.load()
+    raise RunError(
+        "The papers' tables are a package of their own, tacit-papers, which is not installed; install it with "
+        "`pip install -e papers` in a checkout of Tacit."
+    )
+
+
 def print_json(value: Any) -> None:
     """One JSON object on standard output."""
     import json
 
-    from tacit.record import plain
+    from tacit.core.run_folder import plain
 
     print(json.dumps(plain(value), indent=2))
 

@@ -27,10 +27,10 @@ def compare_plans(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Run several plans, or one with several values of a setting, and say which differ."""
-    from tacit.lab.compare import compare
     from tacit.lab.data.datasets import open_log
-    from tacit.lab.shelf import load_plan
-    from tacit.lab.variants import spread
+    from tacit.lab.experiments.compare import compare
+    from tacit.lab.experiments.variants import spread
+    from tacit.lab.plans.loader import load_plan
 
     settings, swept = parsed(setting or []), dict(_swept(text) for text in sweep or [])
     options = {"settings": settings, "repeats": repeats, "ties": ties, "reference": reference, "out": out}
@@ -52,7 +52,7 @@ def compare_plans(
 
 
 def _swept(text: str) -> tuple[str, list[Any]]:
-    from tacit.lab.variants import values_of
+    from tacit.lab.experiments.variants import values_of
 
     path, equals, values = text.partition("=")
     if not equals:
@@ -118,7 +118,7 @@ def _claims(found: Any) -> dict[str, list[str]]:
 
 def _report(found: Any, data: str, path: Path) -> Path:
     """A page with figures: a dossier for each plan, all its seeds pooled."""
-    from tacit.lab.dossier import dossier
+    from tacit.lab.analysis.report_data import dossier
     from tacit.report import write_report
 
     seeds = ", ".join(map(str, found.seeds))

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from tacit.cli.common import papers_part, print_json
+
 app = typer.Typer(help="Public logs: which there are, getting them, and what they look like.", no_args_is_help=True)
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON on standard output.")]
 
@@ -16,12 +18,12 @@ def list_datasets(as_json: AsJson = False) -> None:
     from rich.table import Table
 
     from tacit.lab.data.datasets import about_dataset, dataset_names
-    from tacit.lab.data.readers.places import data_folder
+    from tacit.lab.data.sources.places import data_folder
 
     entries = [about_dataset(name) for name in dataset_names()]
     if as_json:
         fields = ("name", "about", "size", "terms", "cite", "page", "present")
-        _print_json([{name: getattr(entry, name) for name in fields} for entry in entries])
+        print_json([{name: getattr(entry, name) for name in fields} for entry in entries])
         return
     table = Table("name", "what", "download", "terms", "present")
     for entry in entries:
@@ -76,7 +78,7 @@ def describe(
         log = dataset(name)
     found, active = statistics(log), _active(log, cycles) if cycles else {}
     if as_json:
-        _print_json({"name": name, **found.to_dict(), **active})
+        print_json({"name": name, **found.to_dict(), **active})
         return
     print_statistics(name, found)
     for words, counts in active.items():
@@ -85,7 +87,7 @@ def describe(
 
 def _active(log, cycles: int) -> dict[str, list[int]]:
     """Who is active in each cycle: cut by the calendar, and by each person's own active days."""
-    from tacit.lab.sessions import active_people, cycles_of
+    from tacit.lab.evaluation.sessions import active_people, cycles_of
 
     ways = {"active_by_calendar": False, "active_by_own_days": True}
     return {
@@ -94,13 +96,12 @@ def _active(log, cycles: int) -> dict[str, list[int]]:
 
 
 def _describe_papers(as_json: bool) -> None:
-    from tacit.lab.data.paper_datasets import compare, print_comparison
-
-    compared = compare()
+    datasets = papers_part("datasets")
+    compared = datasets.compare()
     if as_json:
-        _print_json([one.to_dict() for one in compared])
+        print_json([one.to_dict() for one in compared])
     else:
-        print_comparison(compared)
+        datasets.print_comparison(compared)
 
 
 def _size(entry) -> str:
@@ -115,9 +116,3 @@ def _stderr():
     from rich.console import Console
 
     return Console(stderr=True)
-
-
-def _print_json(value) -> None:
-    import json
-
-    print(json.dumps(value, indent=2, ensure_ascii=False))

@@ -9,7 +9,7 @@ import typer
 STORIES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("random", "random", {}),
     ("popularity", "popularity", {}),
-    ("popularity, noise at home", "popularity", {"privacy": {"mechanism": "response", "epsilon": 1.0}}),
+    ("popularity, noise at home", "popularity", {"privacy": {"mechanism": "randomized_response", "epsilon": 1.0}}),
     ("itemknn, raw data pooled", "itemknn", {}),
     ("fcf, no noise", "fcf", {}),
     ("fcf, noise at the server", "fcf", {"privacy": {"mechanism": "gaussian", "epsilon": 8.0}}),
@@ -34,9 +34,9 @@ def demo(
     import warnings
 
     from tacit.cli.common import print_trials
+    from tacit.lab.analysis.feasibility import HopelessWarning
+    from tacit.lab.analysis.report_data import dossier
     from tacit.lab.data.datasets import open_log
-    from tacit.lab.dossier import dossier
-    from tacit.lab.outlook import HopelessWarning
     from tacit.report import write_report
 
     warnings.simplefilter("ignore", HopelessWarning)  # the table and the report show what it would say
@@ -51,7 +51,7 @@ def demo(
 def _trial(name: str, plan: str, settings: dict[str, Any], log: Any, seed: int) -> Any:
     from dataclasses import replace
 
-    from tacit.lab.shelf import choose
-    from tacit.lab.trial import trial
+    from tacit.lab.experiments.trial import trial
+    from tacit.lab.plans.loader import choose
 
     return trial(replace(choose(plan, settings), name=name), log, seed=seed, every=5)

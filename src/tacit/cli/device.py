@@ -32,8 +32,8 @@ def take_part(
     """Answer a server's rounds from this machine's own history, until stopped."""
     if context.invoked_subcommand is not None:
         return
-    from tacit.cli.checks import file_at, split_address
     from tacit.cli.common import needs_flower
+    from tacit.deploy.preflight import file_at, split_address
 
     needs_flower()
     split_address(server)
@@ -57,7 +57,7 @@ def take_part(
 
 def _settle(home: Path, plan: Path | None, history: Path | None) -> Any:
     """A home with a plan folder and a history that fits it."""
-    from tacit.device.store import Store
+    from tacit.device.node.store import Store
 
     store = Store(home).create()
     kits = [store.install(plan)] if plan is not None else store.kits()
@@ -71,7 +71,7 @@ def _settle(home: Path, plan: Path | None, history: Path | None) -> Any:
 
 def _users(store: Any, kits: list) -> list[str]:
     """Who lives here; a history that fits none of the plan folders is said now, not in the first round."""
-    from tacit.device.node import Node
+    from tacit.device.node.node import Node
 
     problem = DeviceError(f"{store.path} holds no plan folder; name one with --plan.")
     for kit in kits:
@@ -83,7 +83,7 @@ def _users(store: Any, kits: list) -> list[str]:
 
 
 def _limit(store: Any, budget: float | None, days: float | None) -> None:
-    from tacit.privacy.accountant import default_delta
+    from tacit.privacy.accounting.accountant import default_delta
     from tacit.privacy.budget import Budget
 
     if budget is None:
@@ -94,11 +94,11 @@ def _limit(store: Any, budget: float | None, days: float | None) -> None:
 
 def _attend(store: Any, server: str, root: Path | None, key: Path | None) -> None:
     """Keep a SuperNode up, and answer its messages."""
-    from tacit.cli.checks import alone_in
-    from tacit.cli.processes import Flower, end_by_signal, say
-    from tacit.courier import Desk
-    from tacit.device.flower import attend
-    from tacit.device.node import Node
+    from tacit.deploy.flower_transport import Desk
+    from tacit.deploy.preflight import alone_in
+    from tacit.deploy.supervisor import Flower, end_by_signal, say
+    from tacit.device.node.flower import attend
+    from tacit.device.node.node import Node
 
     end_by_signal()
     arguments = ["--superlink", server, *(["--insecure"] if root is None else ["--root-certificates", str(root)])]
@@ -180,7 +180,7 @@ def share(
 
 def _choose(store: Any, pi: float | None, lists: tuple[list[str], list[str], list[str]], users: list[str]) -> None:
     """Check the whole of a choice, then make it."""
-    from tacit.device.choices import EVERYBODY, Choice
+    from tacit.device.node.sharing import EVERYBODY, Choice
 
     never, categories, allow = lists
     if not store.kits():
@@ -224,7 +224,7 @@ def _check_share(kits: list) -> None:
 
 def _check_never(kits: list, items: list[str], categories: list[str]) -> None:
     """Refuse items and categories that no plan folder's catalog has."""
-    from tacit.device.choices import item_names
+    from tacit.device.node.sharing import item_names
 
     known = [name for kit in kits for name in item_names(kit)] if items else []
     for item in items:
@@ -236,7 +236,7 @@ def _check_never(kits: list, items: list[str], categories: list[str]) -> None:
 
 def _check_category(kits: list, category: str) -> None:
     """Refuse a category that no plan folder's catalog has."""
-    from tacit.device.choices import members
+    from tacit.device.node.sharing import members
 
     name, equals, value = category.partition("=")
     if not equals:
@@ -348,9 +348,9 @@ def recommend(
 ) -> None:
     """The best items for this device's person, from the last broadcast; nothing is sent, and no network is needed."""
     from tacit.cli.common import print_json
-    from tacit.device.answers import recommend as best
-    from tacit.device.node import Node
-    from tacit.device.rank import EMPTY
+    from tacit.device.node.node import Node
+    from tacit.device.node.recommend import recommend as best
+    from tacit.device.ranking import EMPTY
 
     found = best(Node(_store(home).path), user, k)
     if as_json:
@@ -363,7 +363,7 @@ def recommend(
 
 
 def _store(home: Path) -> Any:
-    from tacit.device.store import Store
+    from tacit.device.node.store import Store
 
     store = Store(home)
     store.name  # noqa: B018 - refuses a folder that is no home

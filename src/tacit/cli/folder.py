@@ -9,9 +9,9 @@ import typer
 def write_folder(folder: Path, plan: Any, data: str, devices: int) -> None:
     """Write a plan folder, with the items of this data, for so many people; and the server's key beside it."""
     from tacit.cli.common import needs_flower
+    from tacit.deploy.signing import Signer, new_key
     from tacit.lab.data.datasets import open_log
-    from tacit.lab.kits import make_kit
-    from tacit.signing import Signer, new_key
+    from tacit.lab.plans.publish import make_kit
 
     needs_flower()
     log = open_log(data, devices, 0, [plan])
@@ -33,7 +33,7 @@ def certs(
     nodes: Annotated[int, typer.Option(min=0, help="How many nodes get a key.")] = 2,
 ) -> None:
     """Make an authority, a certificate for the server and a key for each node."""
-    from tacit.certificates import make_certificates
+    from tacit.deploy.certificates import make_certificates
 
     for path in make_certificates(folder, host or ["127.0.0.1"], nodes):
         print(path)

@@ -8,7 +8,7 @@ from tacit.cli.common import print_json
 def print_mechanisms(as_json: bool) -> None:
     """A row for each method that sends updates, a column for each mechanism; then the reasons, and the other methods."""
     from tacit.device.method import method_names
-    from tacit.lab.shelf import refusals
+    from tacit.lab.plans.loader import refusals
 
     found = {method: refusals(method) for method in method_names()}
     print_json(found) if as_json else print(_to_markdown(found))

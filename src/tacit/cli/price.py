@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tacit.cli.common import Epsilon, print_json, with_settings
+from tacit.cli.common import Epsilon, papers_part, print_json, with_settings
 
 
 def price_plan(
@@ -27,10 +27,10 @@ def price_plan(
         return
     if plan is None:
         raise typer.BadParameter("Name a plan to price, or use --papers.")
-    from tacit.catalog import Catalog, Field
+    from tacit.core.catalog import Catalog, Field
     from tacit.device.method import person_fields
-    from tacit.lab.outlook import look
-    from tacit.lab.shelf import complete, load_plan
+    from tacit.lab.analysis.feasibility import look
+    from tacit.lab.plans.loader import complete, load_plan
     from tacit.privacy.card import card, to_markdown
     from tacit.privacy.price import price
 
@@ -90,9 +90,8 @@ def _short(value: Any) -> str:
 
 
 def _papers(as_json: bool) -> None:
-    from tacit.privacy import papers
-
+    prices = papers_part("prices")
     if as_json:
-        print_json({"rows": papers.rows(), "privrec_tables": papers.privrec_tables()})
+        print_json({"rows": prices.rows(), "privrec_tables": prices.privrec_tables()})
     else:
-        print(papers.to_markdown())
+        print(prices.to_markdown())

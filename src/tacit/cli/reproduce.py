@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from tacit.cli.bench import run_bench
-from tacit.cli.common import print_json
+from tacit.cli.common import papers_part, print_json
 from tacit.errors import DataError
 
 
@@ -28,9 +28,10 @@ def reproduce(
     limit: Annotated[float | None, typer.Option(min=1, help="With --all: seconds that one plan may take.")] = None,
 ) -> None:
     """Print a paper's tables and figures, ours beside theirs, and say which of its findings hold."""
-    from tacit.lab import reproduce as papers
-    from tacit.record import write_json
+    from tacit.core.run_folder import write_json
     from tacit.report import write_paper
+
+    papers = papers_part("reproduce")
 
     if size not in ("small", "paper"):
         raise typer.BadParameter(f"--size must be small or paper, got {size!r}.")

@@ -31,10 +31,10 @@ def serve(
     from tacit.cli.common import needs_flower
 
     needs_flower()
-    from tacit.cli.checks import certificates_at, split_address
-    from tacit.kit import read_kit
-    from tacit.server.terms import Terms
-    from tacit.signing import signer_of
+    from tacit.deploy.bundle import read_kit
+    from tacit.deploy.preflight import certificates_at, split_address
+    from tacit.deploy.signing import signer_of
+    from tacit.server.session.round_policy import Terms
 
     split_address(address)
     certificates_at(certs)
@@ -44,10 +44,10 @@ def serve(
 
 def _supervise(kit: Any, terms: Any, out: Path, address: str, certs: Path | None, sign: Any) -> None:
     """Keep a SuperLink up, and play the rounds over it."""
-    from tacit.cli.checks import alone_in, can_listen, split_address
-    from tacit.cli.processes import Flower, end_by_signal, say
-    from tacit.courier import Desk
-    from tacit.server.session import Session
+    from tacit.deploy.flower_transport import Desk
+    from tacit.deploy.preflight import alone_in, can_listen, split_address
+    from tacit.deploy.supervisor import Flower, end_by_signal, say
+    from tacit.server.session.session import Session
 
     end_by_signal()
     host, port = split_address(address)
@@ -69,9 +69,9 @@ def _supervise(kit: Any, terms: Any, out: Path, address: str, certs: Path | None
 
 def _play(session: Any, link: Any, desk: Any, certs: Path | None, sign: Any) -> None:
     """All rounds; a run that Flower gave up is followed by another."""
-    from tacit.cli.processes import say
-    from tacit.courier import LostError
-    from tacit.server.flower import conduct
+    from tacit.deploy.flower_transport import LostError
+    from tacit.deploy.supervisor import say
+    from tacit.server.session.flower import conduct
 
     while not session.finished:
         link.wait(desk.address.rpartition(":")[0])
@@ -104,8 +104,8 @@ def _link_arguments(host: str, out: Path, certs: Path | None) -> list[str]:
 
 def _admit_nodes(desk: Any, certs: Path | None) -> None:
     """Only nodes whose public key lies in the folder may come."""
-    from tacit.certificates import public_keys
-    from tacit.server.flower import register
+    from tacit.deploy.certificates import public_keys
+    from tacit.server.session.flower import register
 
     for one in [] if certs is None else public_keys(certs):
         register(desk, one)

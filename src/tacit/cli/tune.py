@@ -30,9 +30,9 @@ def tune_plan(
 ) -> None:
     """Search for good settings, and say what that would cost on real devices."""
     from tacit.lab.data.datasets import open_log
-    from tacit.lab.search import read_search
-    from tacit.lab.shelf import load_plan
-    from tacit.lab.tune import tune
+    from tacit.lab.experiments.search import read_search
+    from tacit.lab.experiments.tune import tune
+    from tacit.lab.plans.loader import load_plan
 
     if out is not None and out.suffix != ".toml":
         raise typer.BadParameter(f"--out takes a file that ends in .toml, got {str(out)!r}.")
@@ -51,7 +51,7 @@ def tune_plan(
 
 def _write(found: Any, out: Path) -> None:
     """The best plan as TOML, saying where it comes from."""
-    from tacit.record import write_text
+    from tacit.core.run_folder import write_text
 
     out.parent.mkdir(parents=True, exist_ok=True)
     words = (

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tacit.core.messages import Report
+from tacit.core.sparse_rows import zero_unless
 from tacit.privacy.mechanism import Mechanism
-from tacit.rows import zero_unless
-from tacit.wire import Report
 
 
 def send(

@@ -4,9 +4,7 @@ A method is a file in `device/methods` that defines one Method; the file name is
 needs an edit. Its settings are the fields of the class.
 """
 
-import importlib
 import json
-import pkgutil
 from abc import abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -16,12 +14,12 @@ import jax
 import jax.numpy as jnp
 
 import tacit.device.methods
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.plan import Stage
+from tacit.core.plugins import Plugins
+from tacit.core.settings import fill, known_settings
+from tacit.core.sparse_rows import Rows, distinct
 from tacit.device.history import History
-from tacit.errors import PlanError, unknown
-from tacit.plans import Stage
-from tacit.rows import Rows, distinct
-from tacit.settings import fill, known_settings
 
 
 class Method(eqx.Module):
@@ -29,6 +27,7 @@ class Method(eqx.Module):
 
     catalog: eqx.AbstractVar[Catalog]
 
+    former_names: ClassVar[tuple[str, ...]] = ()  # what earlier versions called it; plans may still say so
     reads: ClassVar[int | None] = None  # events a round reads, however long the history; None: all. Speed only
     learns: ClassVar[bool]  # whether it learns a person's own taste for items they never touched
     item_by_item: ClassVar[bool] = False  # whether one interaction changes one position of an update at most
@@ -127,30 +126,22 @@ def keeps_unit(method: Method, unit: str) -> bool:
     return unit != "interaction" or method.item_by_item
 
 
+_METHODS = Plugins(tacit.device.methods, Method, "method")
+
+
 def methods_from(folder: str | Path) -> None:
     """Look for methods in a folder of your own as well."""
-    if str(folder) not in tacit.device.methods.__path__:
-        tacit.device.methods.__path__.append(str(folder))
+    _METHODS.add_folder(folder)
 
 
 def method_names() -> list[str]:
     """Every method: the files of `device/methods`."""
-    return sorted(m.name for m in pkgutil.iter_modules(tacit.device.methods.__path__))
+    return _METHODS.names()
 
 
 def method_class(name: str) -> type[Method]:
-    """The Method a file defines."""
-    if name not in method_names():
-        raise PlanError(unknown("Tacit", name, method_names(), "method"))
-    module = importlib.import_module(f"tacit.device.methods.{name}")
-    found = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Method) and value.__module__ == module.__name__
-    ]
-    if len(found) != 1:
-        raise PlanError(f"Method file {name}.py must define exactly one Method, got {len(found)}.")
-    return found[0]
+    """The Method of this name."""
+    return _METHODS.load(name)
 
 
 def build(stage: Stage, catalog: Catalog) -> Method:
@@ -179,7 +170,7 @@ class PersonField(NamedTuple):
 def person_fields(stage: Stage) -> list[PersonField]:
     """The fields of a person that the settings of a stage name.
 
-    >>> from tacit.plans import Stage
+    >>> from tacit.core.plan import Stage
     >>> person_fields(Stage("fpl", {"own_pi": "openness"}))
     [PersonField(setting='hyper.own_pi', name='openness', low=0.0, high=1.0)]
     """

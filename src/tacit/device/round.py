@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from tacit.core.messages import Broadcast, Report
 from tacit.device.gate import send
 from tacit.device.method import Method
 from tacit.privacy.mechanism import Mechanism
-from tacit.wire import Broadcast, Report
 
 KEYS = "threefry2x32"  # named, so that a home means the same whatever the default is
 _ENTER, _ADAPT, _ROUND = 0, 1, 2  # what a key is for: no two purposes share one

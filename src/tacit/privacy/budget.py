@@ -22,8 +22,8 @@ from functools import lru_cache
 from typing import get_args
 
 from tacit.errors import PlanError
+from tacit.privacy.accounting.events import Event, FixedGaussian, FixedPure, PoissonGaussian, Spent, Unbounded
 from tacit.privacy.claim import Relation, Unit
-from tacit.privacy.events import Event, FixedGaussian, FixedPure, PoissonGaussian, Spent, Unbounded
 
 DAY = 86_400.0  # seconds
 WHOLE_STAGE = (PoissonGaussian, FixedGaussian, FixedPure)
@@ -202,7 +202,7 @@ def _counted(entry: Entry, budget: Budget) -> Event:
 def _composed(events: Spent, delta: float) -> float:
     if not events:
         return 0.0
-    from tacit.privacy.accountant import compose  # here: it is heavy, and a silent device never needs it
+    from tacit.privacy.accounting.accountant import compose  # here: it is heavy, and a silent device never needs it
 
     return float(compose(events, delta, relation="replace_one").epsilon)
 

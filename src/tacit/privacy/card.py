@@ -53,7 +53,7 @@ def sentence(claim: Claim) -> str:
     """
     if math.isinf(claim.epsilon):
         return f"There is no guarantee for a {claim.unit}: what is sent may reveal it with certainty."
-    from tacit.privacy.accountant import guess_bound
+    from tacit.privacy.accounting.accountant import guess_bound
 
     if claim.epsilon == 0 and claim.delta == 0:
         return "Nothing about the unit can be learnt: what is sent does not depend on it."
@@ -171,7 +171,7 @@ def _flavour(claim: Claim) -> str:
 
 
 def _accountant(price: Price) -> str:
-    from tacit.privacy.accountant import compose
+    from tacit.privacy.accounting.accountant import compose
 
     spent = tuple(part for stage in price.covered for part in stage.spent)
     if not spent or math.isinf(price.whole.epsilon):

@@ -1,10 +1,8 @@
 """Mechanism: the device half and the server half of one way to send an update, in one object, so that they cannot disagree.
 
-A mechanism is a file in this room that defines one Mechanism; the file name is the mechanism's name.
+A mechanism is a file in `privacy/mechanisms` that defines one Mechanism; the file name is the mechanism's name.
 """
 
-import importlib
-import pkgutil
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -12,35 +10,14 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import equinox as eqx
 import jax
 
-import tacit.privacy
-from tacit.errors import PlanError, unknown
+import tacit.privacy.mechanisms
+from tacit.core.plugins import Plugins
+from tacit.core.settings import fill, setting
+from tacit.privacy.accounting.events import Event
 from tacit.privacy.claim import Claim, Unit
-from tacit.privacy.events import Event
 from tacit.privacy.sampler import Exposure
-from tacit.settings import fill, setting
 
 Wire = Literal["dense", "rows"]
-_FURNITURE = {
-    *("accountant", "budget", "card", "claim", "events", "feasibility", "local", "mechanism", "noise"),
-    *(
-        "bits",
-        "clipped",
-        "closed",
-        "counts",
-        "frame",
-        "paper_tables",
-        "papers",
-        "pld",
-        "positions",
-        "price",
-        "quantile",
-        "rdp",
-        "sampler",
-        "sums",
-        "total",
-        "within",
-    ),
-}
 
 
 class Spread(NamedTuple):
@@ -63,6 +40,7 @@ class Mechanism(eqx.Module):
 
     messages: eqx.AbstractVar[int | None]  # a device's allowance in this stage: reports it will ever send
     wire: eqx.AbstractVar[Wire]  # "rows": positions may be seen
+    former_names: ClassVar[tuple[str, ...]] = ()  # what earlier versions called it; plans may still say so
     unit: ClassVar[Unit] = "user"  # what the claim protects
     shows_weight: ClassVar[bool] = False  # whether a report carries the device's own weight; if not, it counts once
     as_sent: ClassVar[bool] = False  # whether the estimate is the sum of what was sent: rows nobody sent are zero in it
@@ -162,23 +140,17 @@ def delta_setting() -> Any:
     return setting(None, at_least=0.0)
 
 
+_MECHANISMS = Plugins(tacit.privacy.mechanisms, Mechanism, "mechanism")
+
+
 def mechanism_names() -> list[str]:
-    """Every mechanism: the files of this room, less those that are its furniture."""
-    found = pkgutil.iter_modules(tacit.privacy.__path__)
-    return sorted(m.name for m in found if m.name not in _FURNITURE)
+    """Every mechanism: the files of `privacy/mechanisms`."""
+    return _MECHANISMS.names()
 
 
 def mechanism_class(name: str, where: str = "privacy") -> type[Mechanism]:
-    """The Mechanism a file defines."""
-    if name not in mechanism_names():
-        raise PlanError(unknown(where, name, mechanism_names(), "mechanism"))
-    module = importlib.import_module(f"tacit.privacy.{name}")
-    (found,) = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Mechanism) and value.__module__ == module.__name__
-    ]
-    return found
+    """The Mechanism of this name."""
+    return _MECHANISMS.load(name, where)
 
 
 def build_mechanism(privacy: Mapping[str, Any], where: str = "privacy") -> Mechanism:

@@ -4,11 +4,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tacit.core.plan import Plan, Stage
 from tacit.errors import PlanError
-from tacit.plans import Plan, Stage
+from tacit.privacy.accounting.events import Event, Pure, RawData, Unbounded, event_to_dict
 from tacit.privacy.budget import Entry
 from tacit.privacy.claim import Claim, Relation, Trust
-from tacit.privacy.events import Event, Pure, RawData, Unbounded, event_to_dict
 from tacit.privacy.mechanism import Mechanism, build_mechanism
 from tacit.privacy.sampler import Exposure, Fitted, build_sampler, sampler_of
 
@@ -91,6 +91,11 @@ class Price:
     def claims(self) -> tuple[tuple[Claim, ...], ...]:
         """For each stage, its claims."""
         return tuple(stage.claims for stage in self.stages)
+
+    @property
+    def claim_rows(self) -> list[dict[str, Any]]:
+        """Every claim with its stage, for JSON."""
+        return [{"stage": number, **claim.to_dict()} for number, stage in enumerate(self.claims, 1) for claim in stage]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -241,7 +246,7 @@ def _common(relations: tuple[Relation, ...]) -> Relation:
 
 
 def _epsilon(spent: tuple, delta: float, relation: Relation) -> float:
-    from tacit.privacy import accountant
+    from tacit.privacy.accounting import accountant
 
     # A pure event is between any two inputs, so it has no relation of its own to compose under.
     pure = all(isinstance(event, Pure | Unbounded) for event, _ in spent)

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import equinox as eqx
 import numpy as np
 
+from tacit.core.plan import Stage
+from tacit.core.settings import fill, setting
 from tacit.errors import PlanError, unknown
-from tacit.plans import Stage
-from tacit.privacy.events import Event, FixedGaussian, FixedPure, Gaussian, PoissonGaussian, Pure
-from tacit.settings import fill, setting
+from tacit.privacy.accounting.events import Event, FixedGaussian, FixedPure, Gaussian, PoissonGaussian, Pure
 
 Fitted = Literal["rounds", "pooled", "helped"]
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tacit.report.marks import ACCENT, INK, LINE, QUIET, Spec, chart, look, measure, own, points, rule, text, tips
-from tacit.report.values import Dossier, bytes_text, interval_of, kind, spread
+from tacit.report.chart_theme import ACCENT, INK, LINE, QUIET, Spec, chart, look, measure, own, points, rule, text, tips
+from tacit.report.formatting import Dossier, bytes_text, interval_of, kind, spread
 
 ROW = 32  # pixels of one plan in a list
 

@@ -11,12 +11,12 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from tacit.report.cards import cards
-from tacit.report.device import devices
-from tacit.report.marks import CONFIG
-from tacit.report.markup import Html, join, tag
+from tacit.report.chart_theme import CONFIG
+from tacit.report.claim_cards import cards
+from tacit.report.formatting import Dossier, distinct, together
+from tacit.report.html import Html, join, tag
+from tacit.report.sample_message import devices
 from tacit.report.sections import Charts, comparison
-from tacit.report.values import Dossier, distinct, together
 
 _SECTIONS = (("results", "Results"), ("sent", "What one device sent"), ("claims", "What is promised"))
 

@@ -3,9 +3,7 @@
 from typing import Any
 
 from tacit.report import charts as draw
-from tacit.report.markup import Html, join, tag
-from tacit.report.tradeoff import tradeoff
-from tacit.report.values import (
+from tacit.report.formatting import (
     Dossier,
     bytes_text,
     epsilon_text,
@@ -17,6 +15,8 @@ from tacit.report.values import (
     sent_text,
     verdict,
 )
+from tacit.report.html import Html, join, tag
+from tacit.report.tradeoff import tradeoff
 
 
 class Charts:

@@ -4,9 +4,7 @@ import math
 from itertools import pairwise
 from typing import Any
 
-from tacit.report.axis import Axis, axis_of
-from tacit.report.labels import Box, place
-from tacit.report.marks import (
+from tacit.report.chart_theme import (
     INK,
     LINE,
     PAPER,
@@ -21,8 +19,10 @@ from tacit.report.marks import (
     text,
     tips,
 )
-from tacit.report.strips import ABOVE, STRIP, strips_of, verdicts
-from tacit.report.values import Dossier, called, epsilon_text, family, interval_of, number, verdict
+from tacit.report.epsilon_axis import Axis, axis_of
+from tacit.report.feasibility_strip import ABOVE, STRIP, strips_of, verdicts
+from tacit.report.formatting import Dossier, called, epsilon_text, family, interval_of, number, verdict
+from tacit.report.label_placement import Box, place
 
 HEIGHT, TOP = 320, 34  # pixels: of the plot, above its highest point
 NARROW = 480  # below, a plot has room for names alone

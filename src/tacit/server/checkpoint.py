@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tacit.record import Folder
+from tacit.core.run_folder import Folder
 from tacit.server.round import Memory
 
 

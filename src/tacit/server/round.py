@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from tacit.core.messages import Broadcast, Report, Schema
+from tacit.core.sparse_rows import is_rows
 from tacit.privacy.mechanism import Mechanism
-from tacit.privacy.sums import sum_rows
-from tacit.privacy.total import collect, empty, merge
-from tacit.rows import is_rows
+from tacit.privacy.mechanisms._parts.summed import sum_rows
+from tacit.privacy.mechanisms._parts.total import collect, empty, merge
 from tacit.server.rule import Rule
-from tacit.wire import Broadcast, Report, Schema
 
 __all__ = ["Memory", "begin", "by_rows", "close", "close_rows", "collect", "merge", "nothing", "open_round", "trained"]
 

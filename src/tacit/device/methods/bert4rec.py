@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from tacit.device.next_item import NextItem
+from tacit.core.settings import setting
+from tacit.device.methods._bases.next_item import NextItem
 from tacit.errors import PlanError
-from tacit.nets.transformer import BLOCKS, new_blocks, transformed
-from tacit.nets.windows import Samples
-from tacit.settings import setting
+from tacit.nets.sequence.transformer import BLOCKS, new_blocks, transformed
+from tacit.nets.sequence.windows import Samples
 
 
 class BidirectionalEncoder(NextItem):

@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.settings import setting
+from tacit.core.sparse_rows import Rows, dense
 from tacit.device.method import OfItems, masked
-from tacit.rows import Rows, dense
-from tacit.settings import setting
 
 
 class LocalNeighbours(OfItems):
@@ -27,7 +27,7 @@ class LocalNeighbours(OfItems):
     suggested: ClassVar[dict[str, Any]] = {
         "trains": ["neighbours", "similarity"],
         "rounds": 1,
-        "privacy": {"mechanism": "pairs", "epsilon": 1.0},
+        "privacy": {"mechanism": "cooccurrence", "epsilon": 1.0},
         "server": {"rule": "similarity"},
     }
 

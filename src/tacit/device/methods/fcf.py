@@ -5,12 +5,12 @@ from typing import Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.settings import setting
+from tacit.core.sparse_rows import Rows, coalesce
 from tacit.device.history import History
 from tacit.device.method import Method, masked
-from tacit.nets.mf import dot, gather, ridge
-from tacit.rows import Rows, coalesce
-from tacit.settings import setting
+from tacit.nets.factor.mf import dot, gather, ridge
 
 
 class FederatedCollaborativeFiltering(Method):

@@ -5,16 +5,16 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.settings import setting
+from tacit.core.sparse_rows import distinct, lookup
 from tacit.device.history import History
-from tacit.device.liking import liked
 from tacit.device.method import AtHome, masked
-from tacit.nets.graph import LAYERS, new_layers, person_vector
-from tacit.nets.mf import gather
-from tacit.nets.two_tower import cross_entropy
-from tacit.nets.windows import newest_places
-from tacit.rows import distinct, lookup
-from tacit.settings import setting
+from tacit.device.methods._bases.likes import liked
+from tacit.nets.factor.mf import gather
+from tacit.nets.neural.graph_attention import LAYERS, new_layers, person_vector
+from tacit.nets.neural.two_tower import cross_entropy
+from tacit.nets.sequence.windows import newest_places
 
 
 class Gradients(NamedTuple):
@@ -31,7 +31,7 @@ class FedGNN(AtHome):
 
     Half of the liked items make the graph and the other half is asked for among items drawn, so that no item vouches for
     itself. The gradient of the items had is hidden among that of `pseudo` made-up items. Who the others are is matched by
-    a third party from sealed item names: `tacit.lab.thirdparty` plays it, and says what it sees. Nobody takes part in
+    a third party from sealed item names: `tacit.lab.baselines.helpers` plays it, and says what it sees. Nobody takes part in
     rounds of the library's own: at home, a person's vector is fitted and items are ranked.
 
     Paper: Wu, Wu, Cao, Huang and Xie, "FedGNN: federated graph neural network for privacy-preserving recommendation"

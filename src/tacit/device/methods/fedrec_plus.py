@@ -6,14 +6,14 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.settings import setting
+from tacit.core.sparse_rows import distinct, lookup
 from tacit.device.history import History
 from tacit.device.method import AtHome, masked
-from tacit.nets.descent import Rivals, against_rivals
-from tacit.nets.mf import gather
-from tacit.nets.windows import newest_places
-from tacit.rows import distinct, lookup
-from tacit.settings import setting
+from tacit.nets.factor.mf import gather
+from tacit.nets.neural.local_sgd import Rivals, against_rivals
+from tacit.nets.sequence.windows import newest_places
 
 _RIVALS = 32  # items not had, drawn in each step at home; as many whatever the history
 
@@ -33,7 +33,7 @@ class LosslessFactors(AtHome):
 
     An ordinary client sends the server the gradients of the items it rated and of `pretend` times as many others, rated
     at its own mean; a denoising client gathers those of its guests that are made up and sends their sum, which the server
-    takes away. What is left is the gradient of all ratings in one place. `tacit.lab.thirdparty` plays the three roles, and
+    takes away. What is left is the gradient of all ratings in one place. `tacit.lab.baselines.helpers` plays the three roles, and
     says what each sees. Nobody takes part in rounds of the library's own.
 
     With `zeros`, so many unrated items for each rated one are drawn and count as rated 0, so that a log without ratings,

@@ -8,15 +8,15 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.settings import setting
 from tacit.device.history import History
 from tacit.device.method import Method, masked
 from tacit.errors import PlanError
-from tacit.nets.descent import shuffled
-from tacit.nets.gru import Form
-from tacit.nets.lengths import closeness, ends, histogram, sequences
-from tacit.nets.people import summed, unit
-from tacit.nets.sequence import (
+from tacit.nets.neural.bounded_sum import summed, unit
+from tacit.nets.neural.local_sgd import shuffled
+from tacit.nets.neural.text import brevity, word_counts, worded
+from tacit.nets.sequence.encoder import (
     Sizes,
     Statistics,
     Words,
@@ -27,9 +27,9 @@ from tacit.nets.sequence import (
     sampled_loss,
     tastes,
 )
-from tacit.nets.windows import Samples, newest, right_aligned, samples
-from tacit.nets.words import brevity, word_counts, worded
-from tacit.settings import setting
+from tacit.nets.sequence.gru import Form
+from tacit.nets.sequence.segments import closeness, ends, histogram, sequences
+from tacit.nets.sequence.windows import Samples, newest, right_aligned, samples
 
 _MANY = 256  # where the catalog is so many times longer than what is asked, its items are looked at one by one
 _OPTIMISERS = {"sgd": optax.sgd, "adam": partial(optax.adam, eps=1e-4)}  # what is rounding alone is not blown up

@@ -5,13 +5,13 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.settings import setting
+from tacit.core.sparse_rows import Rows, coalesce, distinct
 from tacit.device.history import History
 from tacit.device.method import Method, masked
 from tacit.errors import PlanError, unknown
-from tacit.nets.pairwise import Had, Penalties, Slopes, draw_pair, had_of, slopes
-from tacit.rows import Rows, coalesce, distinct
-from tacit.settings import setting
+from tacit.nets.factor.bpr import Had, Penalties, Slopes, draw_pair, had_of, slopes
 
 
 class Own(NamedTuple):

@@ -5,13 +5,13 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.settings import setting
+from tacit.core.sparse_rows import Rows, distinct, lookup
 from tacit.device.history import History
 from tacit.device.method import AtHome, masked
-from tacit.nets.descent import Rivals, against_rivals
-from tacit.nets.mf import gather
-from tacit.rows import Rows, distinct, lookup
-from tacit.settings import setting
+from tacit.nets.factor.mf import gather
+from tacit.nets.neural.local_sgd import Rivals, against_rivals
 
 _RIVALS = 128  # items not had, drawn in each step at home; as many whatever the history
 

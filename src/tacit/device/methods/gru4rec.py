@@ -5,13 +5,13 @@ from typing import Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
-from tacit.device.next_item import NextItem
-from tacit.nets.drop import dropped
-from tacit.nets.gru import Form, last_state, new_gru, states
-from tacit.nets.mf import gather
-from tacit.nets.ranking import bpr_max, top1_max
-from tacit.nets.windows import Samples
-from tacit.settings import setting
+from tacit.core.settings import setting
+from tacit.device.methods._bases.next_item import NextItem
+from tacit.nets.factor.mf import gather
+from tacit.nets.neural.dropout import dropped
+from tacit.nets.neural.ranking_losses import bpr_max, top1_max
+from tacit.nets.sequence.gru import Form, last_state, new_gru, states
+from tacit.nets.sequence.windows import Samples
 
 _OTHERS = {"bpr_max": bpr_max, "top1_max": top1_max}
 

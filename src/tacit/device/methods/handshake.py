@@ -6,13 +6,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.settings import setting
 from tacit.device.history import History
 from tacit.device.method import Method, masked
 from tacit.errors import PlanError
-from tacit.nets.lengths import closeness, ends, histogram, sequences
-from tacit.nets.words import tokens_of, word_counts
-from tacit.settings import setting
+from tacit.nets.neural.text import tokens_of, word_counts
+from tacit.nets.sequence.segments import closeness, ends, histogram, sequences
 
 
 class Handshake(Method):

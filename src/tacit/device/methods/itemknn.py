@@ -5,12 +5,12 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.settings import setting
+from tacit.core.sparse_rows import Rows, distinct
 from tacit.device.history import History
 from tacit.device.method import AtHome, masked
-from tacit.nets.neighbours import neighbour_scores
-from tacit.rows import Rows, distinct
-from tacit.settings import setting
+from tacit.nets.counts.neighbours import neighbour_scores
 
 
 class ItemNeighbours(AtHome):

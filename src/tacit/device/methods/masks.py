@@ -6,15 +6,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.settings import setting
+from tacit.core.sparse_rows import Rows, held
 from tacit.device.history import History
 from tacit.device.method import Method, masked
-from tacit.nets.descent import Batch, Pace, descend
-from tacit.nets.masks import READER, Shape, contrast, known, new_reader, read, views
-from tacit.nets.mf import gather
-from tacit.nets.windows import newest_places
-from tacit.rows import Rows, held
-from tacit.settings import setting
+from tacit.nets.factor.mf import gather
+from tacit.nets.neural.local_sgd import Batch, Pace, descend
+from tacit.nets.sequence.masked_items import READER, Shape, contrast, known, new_reader, read, views
+from tacit.nets.sequence.windows import newest_places
 
 
 class Masks(Method):

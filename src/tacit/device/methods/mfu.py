@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.sparse_rows import Rows, coalesce, lookup
 from tacit.device.history import History
 from tacit.device.method import AtHome, masked
-from tacit.rows import Rows, coalesce, lookup
 
 
 class MostFrequentlyUsed(AtHome):

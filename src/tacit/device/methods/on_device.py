@@ -7,10 +7,10 @@ import jax.numpy as jnp
 
 from tacit.device.history import History
 from tacit.device.method import AtHome, masked
-from tacit.device.switching import Switching
-from tacit.nets.logit import shares
-from tacit.nets.switch import log_odds, moment
-from tacit.nets.transitions import Habits, habits
+from tacit.device.methods._bases.stay_or_switch import Switching
+from tacit.nets.counts.stay_or_leave import log_odds, moment
+from tacit.nets.counts.transitions import Habits, habits
+from tacit.nets.factor.softmax_fit import shares
 
 
 class OnDevice(Switching, AtHome):

@@ -5,9 +5,9 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.sparse_rows import Rows
 from tacit.device.method import OfItems, masked
-from tacit.rows import Rows
 
 
 class Popularity(OfItems):

@@ -7,19 +7,19 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.settings import setting
+from tacit.core.sparse_rows import Rows, coalesce
 from tacit.device.history import History
-from tacit.device.liking import Asked, Samples, liked, samples
 from tacit.device.method import Method, masked
+from tacit.device.methods._bases.likes import Asked, Samples, liked, samples
 from tacit.errors import PlanError, unknown
-from tacit.nets.descent import Batch, Pace, descend, shuffled, through_one_step
-from tacit.nets.field_towers import TOWERS, FieldTowers
-from tacit.nets.masks import READER, contrast, new_reader
-from tacit.nets.mf import gather
-from tacit.nets.two_tower import cross_entropy, squared_error
-from tacit.nets.windows import newest_places
-from tacit.rows import Rows, coalesce
-from tacit.settings import setting
+from tacit.nets.factor.mf import gather
+from tacit.nets.neural.field_towers import TOWERS, FieldTowers
+from tacit.nets.neural.local_sgd import Batch, Pace, descend, shuffled, through_one_step
+from tacit.nets.neural.two_tower import cross_entropy, squared_error
+from tacit.nets.sequence.masked_items import READER, contrast, new_reader
+from tacit.nets.sequence.windows import newest_places
 
 _BY_ITEM = frozenset({"items", "bias", "popularity"})  # a row for each item: a device holds the rows it uses
 _KINDS = ("categorical", "multi", "numeric", "words")

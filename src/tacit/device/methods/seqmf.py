@@ -6,16 +6,16 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.settings import setting
+from tacit.core.sparse_rows import Rows
 from tacit.device.history import History
 from tacit.device.method import Method, masked
 from tacit.errors import DataError
-from tacit.nets.dual import narrow_ridge
-from tacit.nets.mf import dot, gather, ridge
-from tacit.nets.session import newest, pooled
-from tacit.nets.transitions import Denominator, Habits, Orientation, follow, habits, precede, relative, since
-from tacit.rows import Rows
-from tacit.settings import setting
+from tacit.nets.counts.transitions import Denominator, Habits, Orientation, follow, habits, precede, relative, since
+from tacit.nets.factor.dual_ridge import narrow_ridge
+from tacit.nets.factor.mf import dot, gather, ridge
+from tacit.nets.sequence.recency import newest, pooled
 
 
 class Terms(NamedTuple):

@@ -5,15 +5,15 @@ from typing import Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.settings import setting
+from tacit.core.sparse_rows import Rows
 from tacit.device.history import History
 from tacit.device.method import Method, masked
-from tacit.nets.logit import fit, log_shares
-from tacit.nets.mf import dot, gather
-from tacit.nets.session import newest, pooled
-from tacit.nets.transitions import Habits, habits
-from tacit.rows import Rows
-from tacit.settings import setting
+from tacit.nets.counts.transitions import Habits, habits
+from tacit.nets.factor.mf import dot, gather
+from tacit.nets.factor.softmax_fit import fit, log_shares
+from tacit.nets.sequence.recency import newest, pooled
 
 
 class SequentialCrossEntropy(Method):

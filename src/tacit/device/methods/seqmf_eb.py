@@ -5,17 +5,17 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from tacit.core.settings import setting
+from tacit.core.sparse_rows import Rows
 from tacit.device.history import History
 from tacit.device.method import masked
-from tacit.device.switching import Switching
+from tacit.device.methods._bases.stay_or_switch import Switching
 from tacit.errors import PlanError
-from tacit.nets.logit import fit, shares
-from tacit.nets.mf import dot, gather
-from tacit.nets.session import newest
-from tacit.nets.switch import arrivals, leave, log_odds, marginal, moment, stay, surprise
-from tacit.nets.transitions import DAY, Habits, count, habits, pair_of
-from tacit.rows import Rows
-from tacit.settings import setting
+from tacit.nets.counts.stay_or_leave import arrivals, leave, log_odds, marginal, moment, stay, surprise
+from tacit.nets.counts.transitions import DAY, Habits, count, habits, pair_of
+from tacit.nets.factor.mf import dot, gather
+from tacit.nets.factor.softmax_fit import fit, shares
+from tacit.nets.sequence.recency import newest
 
 
 class Days(NamedTuple):

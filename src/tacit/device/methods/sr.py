@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.sparse_rows import Rows, coalesce
 from tacit.device.history import History
 from tacit.device.method import Method, last_event, masked
 from tacit.errors import PlanError
-from tacit.rows import Rows, coalesce
 
 MOST_ITEMS = 20_000  # the table of steps has N² entries
 

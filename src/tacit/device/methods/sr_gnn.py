@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from tacit.device.next_item import NextItem
-from tacit.nets.drop import dropped
-from tacit.nets.session_graph import LAYERS, new_graph, read_out, walked
-from tacit.nets.windows import Samples
-from tacit.settings import setting
+from tacit.core.settings import setting
+from tacit.device.methods._bases.next_item import NextItem
+from tacit.nets.neural.dropout import dropped
+from tacit.nets.sequence.session_graph import LAYERS, new_graph, read_out, walked
+from tacit.nets.sequence.windows import Samples
 
 
 class SessionGraph(NextItem):

@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.sparse_rows import Rows, coalesce, lookup
 from tacit.device.history import History
 from tacit.device.method import AtHome, last_event, masked
 from tacit.errors import PlanError
-from tacit.rows import Rows, coalesce, lookup
 
 MOST_ITEMS = 46_340  # a step is numbered i·N + j, in 32 bits
 

@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.settings import setting
+from tacit.core.sparse_rows import Rows, dense
 from tacit.device.method import OfItems, masked
-from tacit.rows import Rows, dense
-from tacit.settings import setting
 
 
 class Tastes(OfItems):
@@ -32,7 +32,7 @@ class Tastes(OfItems):
         "trains": ["vectors"],
         "hyper": {"dim": 4},  # few people have few tastes
         "rounds": 1,
-        "server": {"rule": "directions"},
+        "server": {"rule": "principal_directions"},
     }
 
     def init(self, key: jax.Array) -> dict[str, jax.Array]:

@@ -5,13 +5,13 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
+from tacit.core.settings import setting
+from tacit.core.sparse_rows import Rows, distinct
 from tacit.device.history import History
 from tacit.device.method import AtHome, masked
-from tacit.nets.autoencoder import decode, encode, first
-from tacit.nets.mf import gather
-from tacit.rows import Rows, distinct
-from tacit.settings import setting
+from tacit.nets.factor.mf import gather
+from tacit.nets.neural.autoencoder import decode, encode, first
 
 
 class VariationalAutoencoder(AtHome):

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tacit.core.plan import Plan
 from tacit.device.method import person_fields
 from tacit.errors import DataError, unknown
 from tacit.lab.data import Population
-from tacit.lab.data.readers.places import data_folder
-from tacit.plans import Plan
+from tacit.lab.data.sources.places import data_folder
 
 GROUPLENS = "research, no redistribution, no commercial use without permission; see the README inside"
 HARPER = "Harper and Konstan 2015, The MovieLens Datasets: History and Context, doi:10.1145/2827872"
@@ -58,9 +58,9 @@ def _reader(reader: str, /, **fixed: Any) -> Callable[..., Population]:
     """A reader by name, imported when it is used."""
 
     def read(path: str | Path | None = None, **options: Any) -> Population:
-        from tacit.lab.data import readers
+        from tacit.lab.data import sources
 
-        return getattr(readers, reader)(path, **{**fixed, **options})
+        return getattr(sources, reader)(path, **{**fixed, **options})
 
     return read
 
@@ -207,14 +207,14 @@ def register_world(name: str, function: Callable[..., Population], about: str) -
 
 
 def _tastes(users: int = 1000, seed: int = 0, **options: Any) -> Population:
-    from tacit.lab.synthetic import tastes
+    from tacit.lab.data.synthetic.small import tastes
 
     return tastes(users, seed=seed, **options)
 
 
 def _apps(setting: str) -> Callable[..., Population]:
     def make(users: int = 292, seed: int = 0, **options: Any) -> Population:
-        from tacit.lab.worlds.apps import apps
+        from tacit.lab.data.synthetic.apps import apps
 
         return apps(users, setting=setting, seed=seed, **options)
 
@@ -223,7 +223,7 @@ def _apps(setting: str) -> Callable[..., Population]:
 
 def _movies(silos: int) -> Callable[..., Population]:
     def make(users: int = 2000, seed: int = 0, **options: Any) -> Population:
-        from tacit.lab.worlds.movies import movies
+        from tacit.lab.data.synthetic.movies import movies
 
         return movies(users, seed=seed, **{"silos": silos, **options})
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from tacit.lab.data import Population
-from tacit.lab.repeats import choose_repeats, percent, repeat_share
-from tacit.lab.sessions import tied
+from tacit.lab.evaluation.repeats import choose_repeats, percent, repeat_share
+from tacit.lab.evaluation.sessions import tied
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 TAIL = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -50,7 +50,7 @@ class Statistics:
 def describe(world: Population) -> Statistics:
     """The statistics of a population.
 
-    >>> from tacit.lab.synthetic import checkerboard
+    >>> from tacit.lab.data.synthetic.small import checkerboard
     >>> found = describe(checkerboard(6)[0])
     >>> found.users, found.items, found.events, found.sparsity
     (6, 6, 12, 0.6666666666666667)

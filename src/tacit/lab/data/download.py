@@ -16,7 +16,7 @@ from urllib.parse import urlparse
 
 from tacit.errors import DataError
 from tacit.lab.data.datasets import Dataset, Source, about_dataset
-from tacit.lab.data.readers.places import data_folder
+from tacit.lab.data.sources.places import data_folder
 
 BLOCK = 1 << 18
 PATIENCE = 30.0  # seconds without a byte

@@ -6,7 +6,7 @@ from typing import Literal, cast
 import numpy as np
 import polars as pl
 
-from tacit.catalog import Field
+from tacit.core.catalog import Field
 from tacit.errors import DataError, unknown
 
 Kind = Literal["categorical", "multi", "numeric", "words"]

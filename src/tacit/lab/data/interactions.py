@@ -8,13 +8,13 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from tacit.catalog import Catalog, Field
+from tacit.core.catalog import Catalog, Field
 from tacit.errors import DataError
 from tacit.lab.data import Population
 from tacit.lab.data.cleaning import Events, drop_few, in_order, merge, of_marked_items
 from tacit.lab.data.columns import Codes, encode_ids, seconds
 from tacit.lab.data.features import absent_in, check_kinds, encode, side_by_side
-from tacit.lab.data.sides import describe_items, describe_people
+from tacit.lab.data.side_tables import describe_items, describe_people
 from tacit.lab.data.tables import Table
 
 # Other names the two optional columns are often given.

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.catalog import Catalog
+from tacit.core.catalog import Catalog
 from tacit.errors import DataError
 from tacit.lab.data.cleaning import of_marked_items
 from tacit.lab.data.population import Population

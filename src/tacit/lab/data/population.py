@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tacit.catalog import Catalog
-from tacit.device.people import People
+from tacit.core.catalog import Catalog
+from tacit.device.histories import People
 from tacit.errors import DataError
 
 

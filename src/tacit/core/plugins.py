@@ -1,0 +1,82 @@
+"""Plug-ins: a folder in which one file is one thing, registered by being there and named as the file.
+
+A file is a plug-in where it defines exactly one public class of the folder's kind. Files whose name starts with an
+underscore, folders, and files without such a class are helpers, and never listed.
+"""
+
+import importlib
+import inspect
+import pkgutil
+import warnings
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Generic, TypeVar
+
+from tacit.errors import PlanError, unknown
+
+T = TypeVar("T")
+
+
+class RenamedWarning(FutureWarning):
+    """A plan uses a name of an earlier version; the sentence says the new one."""
+
+
+class Plugins(Generic[T]):
+    """The things of one kind that the files of one package define."""
+
+    def __init__(self, package: ModuleType, base: type[T], kind: str) -> None:
+        """`kind` is the word for one of them, as in "mechanism"."""
+        self.package, self.base, self.kind = package, base, kind
+
+    def names(self) -> list[str]:
+        """Every name, sorted."""
+        return sorted(self._found())
+
+    def load(self, name: str, where: str = "Tacit") -> type[T]:
+        """The class of this name, or one sentence that says which names there are."""
+        found = self._found()
+        if (current := self.current(name)) not in found:
+            raise PlanError(unknown(where, name, found, self.kind))
+        return found[current]
+
+    def current(self, name: str) -> str:
+        """The name of today for one that an earlier version had, with a warning; any other name as it is."""
+        found = self._found()
+        for today, defined in () if name in found else found.items():
+            if name in getattr(defined, "former_names", ()):
+                warnings.warn(f"The {self.kind} {name!r} is now called {today!r}.", RenamedWarning, stacklevel=4)
+                return today
+        return name
+
+    def add_folder(self, folder: str | Path) -> None:
+        """Look in a folder of your own as well."""
+        if str(folder) not in self.package.__path__:
+            self.package.__path__.append(str(folder))
+
+    def _found(self) -> dict[str, type[T]]:
+        files = [m.name for m in pkgutil.iter_modules(self.package.__path__) if not m.ispkg]
+        return {
+            name: defined
+            for name in files
+            if not name.startswith("_") and (defined := _defined(self.package.__name__, name, self.base, self.kind))
+        }
+
+
+@cache
+def _defined(package: str, name: str, base: type[T], kind: str) -> type[T] | None:
+    """The one public class of this kind that a file defines itself; None for a helper."""
+    module = importlib.import_module(f"{package}.{name}")
+    found = [
+        value
+        for label, value in vars(module).items()
+        if inspect.isclass(value)
+        and issubclass(value, base)
+        and value.__module__ == module.__name__
+        and not label.startswith("_")
+    ]
+    if len(found) > 1:
+        raise PlanError(
+            f"File {name}.py must define one {kind}, got {len(found)}; move the others to files of their own."
+        )
+    return found[0] if found else None

@@ -1,0 +1,1 @@
+"""Ledgers: what was spent, durably."""

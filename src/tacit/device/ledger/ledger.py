@@ -1,0 +1,259 @@
+"""Ledger: what a device has spent, written down before anything leaves; enforced over runs, restarts and power cuts.
+
+`reserve` enters a message and returns once the line is on disk; only then may the report leave. So, kill the process
+wherever you like, the ledger never shows less than was sent; at worst it shows one message that never left. A message
+that does not fit the budget is refused: the device stays silent.
+
+Time comes from the device's clock. A clock set back does not renew a budget: no entry is older than the one before it.
+A clock set forward cannot be told from time passing, and renews a budget that has a window. A budget for life needs no
+clock.
+"""
+
+import math
+import os
+import threading
+import time
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from tacit.device.ledger.journal import Journal, flush_folder
+from tacit.errors import DeviceError
+from tacit.privacy.accounting.events import Event, event_from_dict, event_to_dict
+from tacit.privacy.budget import DAY, Budget, Entry, Tally
+from tacit.privacy.claim import Relation, Unit
+
+_HEAD = {"kind": "ledger", "version": 1}
+
+
+class Ledger:
+    """A device's ledger, open and locked: one writer at a time.
+
+    >>> import tempfile
+    >>> from tacit.privacy.accounting.events import Pure
+    >>> with tempfile.TemporaryDirectory() as folder, Ledger.open(folder + "/ledger", Budget(2.0)) as ledger:
+    ...     message = dict(unit="user", relation="replace_one", event=Pure(0.5), epsilon=0.5, delta=0.0, bytes=1200)
+    ...     entry = ledger.reserve(plan="5f0c", run="a", stage=0, round=7, **message)
+    ...     ledger.spent(), ledger.left(), ledger.allowance(Pure(0.5), most=10)
+    (0.5, 1.5, 3)
+    """
+
+    def __init__(self, journal: Journal, budget: Budget, clock: Callable[[], float]):
+        self.path, self.budget = journal.path, budget
+        self._journal, self._clock, self._mutex = journal, clock, threading.Lock()
+        self._entries: list[Entry] = []
+        self._places: dict[tuple[str, int, int], int] = {}  # message -> its place among the entries
+        self._tally, self._first = Tally(budget), 0  # counts the entries from `first` on; those before have renewed
+        self._newest = -math.inf  # the time of the newest line
+        self._erased = 0  # how many entries the last erasure found
+        found, journal.found = journal.found, []
+        self._replay(found)
+
+    @classmethod
+    def open(cls, path: str | Path, budget: Budget, clock: Callable[[], float] = time.time) -> "Ledger":
+        """The ledger in this file; a new one where there is none."""
+        return cls(Journal(path, _HEAD), budget, clock)
+
+    def close(self) -> None:
+        """Let another process open it."""
+        self._journal.close()
+
+    def __enter__(self) -> "Ledger":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Every message ever entered, oldest first."""
+        return tuple(self._entries)
+
+    def spent(self) -> float:
+        """The composed ε of what still counts."""
+        with self._mutex:
+            return self._current()[0].epsilon
+
+    def left(self) -> float:
+        """How much ε is left. How many messages that is depends on their event: ask `allowance`."""
+        return math.inf if math.isinf(self.budget.epsilon) else max(0.0, self.budget.epsilon - self.spent())
+
+    def allowance(
+        self,
+        event: Event,
+        most: int,
+        rounds: int = 1,
+        *,
+        unit: Unit = "user",
+        relation: Relation = "replace_one",
+        run: str = "",
+        stage: int = 0,
+    ) -> int:
+        """How many more messages with this event the budget covers now, at most `most`; see `budget.allowance`."""
+        with self._mutex:
+            tally, now = self._current()
+            message = Entry(now, "", run, stage, 0, unit, relation, event, 0.0, 0.0, 0, rounds)
+            return tally.room(message, most)
+
+    def reserve(
+        self,
+        *,
+        plan: str,
+        run: str,
+        stage: int,
+        round: int,
+        unit: Unit,
+        relation: Relation,
+        event: Event,
+        epsilon: float,
+        delta: float,
+        bytes: int,
+        rounds: int = 1,
+        digest: str = "",
+    ) -> Entry:
+        """Enter a message; when this returns, it may be sent. Refuse one that the budget does not cover.
+
+        The same message again (sent, or not, before a crash) is not charged again. Another message for the same run,
+        stage and round is refused: together with the first it would say more than either. Give the digest of the bytes;
+        without it, messages of one size pass for the same.
+        """
+        if not run:
+            raise DeviceError("Ledger: run must be a word that no other run of the plan has, got ''.")
+        with self._mutex:
+            self._journal.check()
+            tally, now = self._current()
+            entry = Entry(now, plan, run, stage, round, unit, relation, event, epsilon, delta, bytes, rounds, digest)
+            if (run, stage, round) in self._places:
+                return self._again(entry)
+            total = tally.epsilon_with(entry)
+            if not self.budget.covers(total):
+                raise DeviceError(
+                    f"Ledger: this message would bring ε to {_number(total)} of {self._limit(now)}; stay silent."
+                )
+            self._journal.append(_to_line(entry))
+            self._enter(entry)
+            return entry
+
+    def erase(self, folder: str | Path) -> int:
+        """Delete everything in a folder but this ledger, then enter a line that says so; how many files went.
+
+        Amounts stay, since what was sent stays sent. Messages from before cannot be sent again: their noise is gone,
+        and fresh noise would make them new ones. The files are unlinked; whether the disk forgets is up to the disk.
+        """
+        with self._mutex:
+            self._journal.check()
+            now = self._current()[1]
+            gone = clear(Path(folder), self.path)
+            self._journal.append({"kind": "erased", "time": now})
+            self._newest, self._erased = now, len(self._entries)
+            return gone
+
+    def to_dict(self) -> dict[str, Any]:
+        """A summary in plain values; infinity is a float."""
+        spent, left = self.spent(), self.left()
+        oldest = self._entries[self._first].time if self._first < len(self._entries) else math.inf
+        return {
+            "entries": dict(Counter(entry.plan for entry in self._entries)),
+            "bytes": sum(entry.bytes for entry in self._entries),
+            "unit": self.budget.unit,
+            "delta": self.budget.delta,
+            "spent": spent,
+            "left": left,
+            "days": self.budget.days,
+            "renews": self.budget.renewal(oldest),  # when the oldest entry that counts stops counting
+        }
+
+    def _replay(self, lines: list[dict[str, Any]]) -> None:
+        events: dict[tuple, Event] = {}  # few events make many lines
+        for line in lines:
+            if line["kind"] == "erased":
+                self._newest, self._erased = line["time"], len(self._entries)
+            else:
+                self._enter(_from_line(line, events))
+
+    def _enter(self, entry: Entry) -> None:
+        self._places[entry.run, entry.stage, entry.round] = len(self._entries)
+        self._entries.append(entry)
+        self._tally.add(entry)
+        self._newest = entry.time
+
+    def _current(self) -> tuple[Tally, float]:
+        """What counts now, and when now is: never before the newest line, so that a clock set back renews nothing."""
+        now = max(self._clock(), self._newest)
+        first = bisect_right(self._entries, now, key=lambda entry: self.budget.renewal(entry.time))
+        for entry in self._entries[self._first : first]:
+            self._tally.add(entry, -1)
+        for entry in self._entries[first : self._first]:  # the clock went back since it was last asked
+            self._tally.add(entry)
+        self._first = first
+        return self._tally, now
+
+    def _again(self, entry: Entry) -> Entry:
+        place = self._places[entry.run, entry.stage, entry.round]
+        before = self._entries[place]
+        if place < self._erased or replace(entry, time=before.time) != before:
+            what = "erased" if place < self._erased else "different"
+            raise DeviceError(
+                f"Ledger: run {entry.run!r}, stage {entry.stage}, round {entry.round} was entered for a message that is "
+                f"now {what}; a second one would carry fresh noise, so stay silent."
+            )
+        return before
+
+    def _limit(self, now: float) -> str:
+        budget = f"a budget of {_number(self.budget.epsilon)} for unit {self.budget.unit} at δ = {self.budget.delta:g}"
+        if self._first >= len(self._entries) or self.budget.days is None:
+            return budget
+        wait = (self.budget.renewal(self._entries[self._first].time) - now) / DAY
+        return f"{budget}, which begins to renew in {wait:.3g} days"
+
+
+def _number(epsilon: float) -> str:
+    return "∞" if math.isinf(epsilon) else f"{epsilon:.6g}"
+
+
+def _to_line(entry: Entry) -> dict[str, Any]:
+    line = {"kind": "report", **asdict(entry), "event": _finite(event_to_dict(entry.event))}
+    return _finite(line)
+
+
+def _from_line(line: dict[str, Any], events: dict[tuple, Event]) -> Entry:
+    kept = tuple(line["event"].items())
+    if kept not in events:
+        numbers = {name: float(line["event"][name]) for name in ("epsilon", "noise") if name in line["event"]}
+        events[kept] = event_from_dict(line["event"] | numbers)
+    del line["kind"]
+    line["event"], line["epsilon"] = events[kept], float(line["epsilon"])
+    return Entry(**line)
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """Infinity as JSON can carry it: the string "inf", never a large number."""
+    return {name: "inf" if value == math.inf else value for name, value in values.items()}
+
+
+def clear(folder: Path, keep: Path) -> int:
+    """Delete what a folder holds, except one file and the folders it lies in; how many files went."""
+    if not folder.is_dir():
+        raise DeviceError(f"{folder} must be the folder of a device, and is no folder; nothing was erased.")
+    try:
+        return _clear(folder, keep)
+    except OSError as problem:
+        raise DeviceError(f"{folder} is not erased whole ({problem.strerror}); mend that, and erase again.") from None
+
+
+def _clear(folder: Path, keep: Path) -> int:
+    gone = 0
+    for root, folders, files in os.walk(folder, topdown=False):
+        for name in (*files, *folders):
+            path = Path(root, name)
+            if path.is_dir() and not path.is_symlink():
+                if not any(path.iterdir()):
+                    path.rmdir()
+            elif not (path.exists() and path.samefile(keep)):
+                path.unlink()
+                gone += 1
+        flush_folder(Path(root))  # gone for good before the ledger says so
+    return gone

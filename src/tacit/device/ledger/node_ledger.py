@@ -1,0 +1,192 @@
+"""Purses: what a node's people may still spend. One person has a ledger of their own; a shard keeps one for all its people.
+
+Both write a message down, flushed to disk, before it may leave, and both take the same message again for the same one.
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from tacit.core.run_folder import plain
+from tacit.device.ledger.journal import Journal
+from tacit.device.ledger.ledger import Ledger, clear
+from tacit.device.ledger.population_ledger import Ledgers, page_from_dict
+from tacit.errors import DeviceError
+from tacit.privacy.accounting.events import event_to_dict
+from tacit.privacy.budget import Budget, Entry
+
+_HEAD = {"kind": "ledger of a shard", "version": 1}
+
+
+class Purse(Protocol):
+    """What a node asks before it sends."""
+
+    def allowances(self, page: Entry, most: int) -> np.ndarray:
+        """How many more messages like this one each person's budget covers, at most `most`: int32[n]."""
+        ...
+
+    def reserve(self, page: Entry, who: np.ndarray, digest: str) -> None:
+        """Enter a message of these people; when this returns, it may be sent."""
+        ...
+
+    def summary(self) -> dict[str, Any]:
+        """What was spent, in plain values."""
+        ...
+
+    def erase(self, folder: Path) -> int:
+        """Delete everything in a folder but the ledger; how many files went. What was sent cannot be sent again."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the file."""
+        ...
+
+
+class OwnPurse:
+    """One person's."""
+
+    def __init__(self, ledger: Ledger):
+        self.ledger = ledger
+
+    def allowances(self, page: Entry, most: int) -> np.ndarray:
+        """One number."""
+        where = {"unit": page.unit, "relation": page.relation, "run": page.run, "stage": page.stage}
+        return np.array([self.ledger.allowance(page.event, most, page.rounds, **where)], np.int32)
+
+    def reserve(self, page: Entry, who: np.ndarray, digest: str) -> None:
+        """A line in the ledger; nothing where nobody sends."""
+        if not who.size:
+            return
+        values = {name: getattr(page, name) for name in Entry.__slots__ if name != "time"}
+        self.ledger.reserve(**{**values, "digest": digest})
+
+    def summary(self) -> dict[str, Any]:
+        """The ledger's own."""
+        return self.ledger.to_dict()
+
+    def erase(self, folder: Path) -> int:
+        """The ledger's own."""
+        return self.ledger.erase(folder)
+
+    def close(self) -> None:
+        """Close the ledger."""
+        self.ledger.close()
+
+
+class ShardPurse:
+    """An organisation's, for people known by name: a column for each stage of a run, a row for each person."""
+
+    def __init__(self, path: Path, users: Sequence[Any], budget: Budget, clock: Callable[[], float] = time.time):
+        self.budget, self._clock = budget, clock
+        self._journal = Journal(path, _HEAD)
+        self._names: list[str] = []
+        self._pages: dict[tuple[str, int], Entry] = {}
+        self._counts: dict[tuple[str, int], dict[int, int]] = {}
+        self._entered: dict[tuple[str, int, int], str] = {}
+        self._newest = -math.inf
+        for line in self._journal.found:
+            self._take(line)
+        self._rows = self._enrol([str(user) for user in users])
+
+    def allowances(self, page: Entry, most: int) -> np.ndarray:
+        """One number a person."""
+        return self._ledgers().allowances(replace(page, time=self._now()), most, self.budget)[self._rows]
+
+    def reserve(self, page: Entry, who: np.ndarray, digest: str) -> None:
+        """One line for all of them; the same line again is not charged again, another one is refused."""
+        key = (page.run, page.stage, page.round)
+        if key in self._entered:
+            if self._entered[key] != digest:
+                raise DeviceError(
+                    f"Ledger: run {page.run!r}, stage {page.stage}, round {page.round} was entered for another message; a "
+                    "second one would carry fresh noise, so stay silent."
+                )
+            return
+        if not who.size:
+            return
+        room = self.allowances(page, 1)
+        if (room[who] < 1).any():
+            raise DeviceError(
+                f"Ledger: this message is beyond the budget of {int((room[who] < 1).sum())} of its people."
+            )
+        entry = replace(page, time=self._now(), digest=digest)
+        values = {**asdict(entry), "event": event_to_dict(entry.event)}
+        line = {"kind": "reports", "entry": plain(values), "who": self._rows[who].tolist()}
+        self._journal.append(line)
+        self._take(line)
+
+    def summary(self) -> dict[str, Any]:
+        """The median and the worst person."""
+        return self._ledgers().summary(self.budget, self._now())
+
+    def close(self) -> None:
+        """Let another process open it."""
+        self._journal.close()
+
+    def _now(self) -> float:
+        """Never before the newest line, so that a clock set back renews nothing."""
+        return max(self._clock(), self._newest)
+
+    def _enrol(self, users: list[str]) -> np.ndarray:
+        """The row of each person; who is new gets one, for good."""
+        known = {name: row for row, name in enumerate(self._names)}
+        new = [user for user in users if user not in known]
+        if new:
+            line = {"kind": "people", "names": new}
+            self._journal.append(line)
+            self._take(line)
+            known = {name: row for row, name in enumerate(self._names)}
+        return np.array([known[user] for user in users], np.int64)
+
+    def _take(self, line: dict[str, Any]) -> None:
+        if line["kind"] == "people":
+            self._names += line["names"]
+            return
+        if line["kind"] == "erased":
+            self._newest = line["time"]
+            self._entered = dict.fromkeys(self._entered, "erased")
+            return
+        entry = page_from_dict(line["entry"])
+        key = (entry.run, entry.stage)
+        counts = self._counts.setdefault(key, {})
+        for row in line["who"]:
+            counts[row] = counts.get(row, 0) + 1
+        self._pages[key] = entry  # the newest: a budget with a window renews after the last message
+        self._entered[(*key, entry.round)] = entry.digest
+        self._newest = entry.time
+
+    def _ledgers(self) -> Ledgers:
+        counts = np.full((len(self._names), len(self._pages)), -1, np.int64)
+        for column, key in enumerate(self._pages):
+            rows = self._counts[key]
+            counts[list(rows), column] = list(rows.values())
+        return Ledgers(self._names, tuple(self._pages.values()), counts)
+
+    def erase(self, folder: Path) -> int:
+        """Delete, then say so; the amounts and the names they belong to stay."""
+        gone = clear(folder, self._journal.path)
+        line = {"kind": "erased", "time": self._now()}
+        self._journal.append(line)
+        self._take(line)
+        return gone
+
+
+def open_purse(path: Path, users: Sequence[Any] | None, budget: Budget) -> Purse:
+    """The ledger of a home: one person's, or a shard's; the file says which, once it is there."""
+    if _is_shard(path) or (users is not None and len(users) > 1):
+        return ShardPurse(path, users or (), budget)
+    return OwnPurse(Ledger.open(path, budget))
+
+
+def _is_shard(path: Path) -> bool:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.loads(file.readline()).get("kind") == _HEAD["kind"]
+    except (FileNotFoundError, json.JSONDecodeError):
+        return False

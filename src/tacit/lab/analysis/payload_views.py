@@ -1,0 +1,183 @@
+"""Decode: a report's payload as a short list that a person can read, beside what the device's history really holds.
+
+Each leaf becomes a view: plain values, what stands out most first, at most a screenful. `own` marks what is in the
+history; only the lab knows that.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.stats import rankdata
+
+from tacit.lab.data import Population
+from tacit.privacy.mechanism import Mechanism
+from tacit.privacy.mechanisms._parts import sampled_signs
+
+BARS, LISTED, FIRST = 60, 14, 5  # rows drawn, rows written out, numbers of a row written out
+CLAIMS = 160  # items named
+
+
+class Leaf(NamedTuple):
+    """What it takes to read a leaf: what its rows are called, and which of them are in the history."""
+
+    name: str
+    shape: tuple[int, ...]
+    noun: str  # what its rows are
+    label: Callable[[int], str]
+    own: np.ndarray | None  # bool[rows]; None where a row stands for no item
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
+
+
+def name_of(population: Population, item: int) -> str:
+    """What the log called an item."""
+    return f"item {item}" if population.item_names is None else str(population.item_names[item])
+
+
+def _leaves(like: dict, population: Population, history: np.ndarray) -> list[Leaf]:
+    flat = jax.tree_util.tree_leaves_with_path(like)
+    names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in flat]
+    return [_leaf(name, tuple(leaf.shape), population, history) for name, (_, leaf) in zip(names, flat)]
+
+
+def _leaf(name: str, shape: tuple[int, ...], population: Population, history: np.ndarray) -> Leaf:
+    """Rows of a leaf are items, steps from an item to the next, or nothing that has a name."""
+    n, rows = population.catalog.n_items, shape[0] if shape else 1
+    own = np.zeros(rows, bool)
+    if rows == n:
+        own[history] = True
+        return Leaf(name, shape, "items", lambda row: name_of(population, row), own)
+    if rows == n * n:
+        own[history[:-1].astype(np.int64) * n + history[1:]] = True
+        words = lambda row: f"{name_of(population, row // n)} → {name_of(population, row % n)}"  # noqa: E731
+        return Leaf(name, shape, "steps from item to item", words, own)
+    return Leaf(name, shape, "rows", lambda row: f"row {row}", None)
+
+
+def views(mechanism: Mechanism, payload: Any, like: dict, population: Population, history: np.ndarray) -> list[dict]:
+    """A payload, leaf by leaf; `like` is what an update is shaped like."""
+    sent = [np.asarray(leaf) for leaf in jax.tree.leaves(payload)]
+    leaves = _leaves(like, population, history)
+    kind = type(mechanism).__module__.rpartition(".")[2]
+    if kind in ("randomized_response", "cooccurrence"):
+        said = [np.unpackbits(part, count=leaf.size).reshape(leaf.shape) for leaf, part in zip(leaves, sent)]
+        return [claims(leaf, part) for leaf, part in zip(leaves, said)]
+    if kind in ("harmony", "qharmony"):
+        return [signs(mechanism, payload, leaves)]
+    if isinstance(payload, dict) and set(payload) > set(like):  # something is said beside the update
+        like = {**payload, **like}
+        leaves = _leaves(like, population, history)
+    if [part.shape for part in sent] != [leaf.shape for leaf in leaves]:
+        return [{"kind": "bits", "bits": "".join(np.binary_repr(byte, 8) for part in sent for byte in part.tobytes())}]
+    return tables(payload, like, population, history)
+
+
+def tables(values: Any, like: dict, population: Population, history: np.ndarray) -> list[dict[str, Any]]:
+    """Leaves in the update's own form: whole numbers name things, other numbers have a size."""
+    parts = zip(_leaves(like, population, history), map(np.asarray, jax.tree.leaves(values)))
+    return [(claims if part.dtype.kind in "iu" else sizes)(leaf, part) for leaf, part in parts]
+
+
+def claims(leaf: Leaf, values: np.ndarray) -> dict[str, Any]:
+    """What is named, how often, and how much of it is true."""
+    count = values.reshape(values.shape[0], -1).sum(1)
+    said = np.flatnonzero(count)
+    shown = said if said.size <= CLAIMS else np.sort(np.random.default_rng(0).choice(said, CLAIMS, replace=False))
+    rows = [{"label": leaf.label(int(row)), "count": int(count[row]), **_own(leaf, row)} for row in shown]
+    found = {"kind": "claims", "leaf": leaf.name, "noun": leaf.noun, "rows": rows, "said": int(said.size)}
+    found |= {"of": int(count.size)}
+    if leaf.own is not None:
+        found |= {"true": int(leaf.own[said].sum()), "own": int(leaf.own.sum())}
+    return found
+
+
+def sizes(leaf: Leaf, values: np.ndarray) -> dict[str, Any]:
+    """The rows that stand out most, and how well that alone tells the history's rows from the others."""
+    flat = values.reshape(values.shape[0], -1) if values.ndim else values.reshape(1, 1)
+    size, along = np.linalg.norm(flat, axis=1), main_direction(flat)
+    order = np.argsort(-along, kind="stable")
+    return {
+        "kind": "sizes",
+        "leaf": leaf.name,
+        "noun": leaf.noun,
+        "rows": [_row(leaf, int(row), along, size, flat, place < LISTED) for place, row in enumerate(order[:BARS])],
+        "of": int(size.size),
+        "width": int(flat.shape[1]),
+        "zero": int((flat == 0).all(1).sum()),
+        "own": None if leaf.own is None else int(leaf.own.sum()),
+        "separation": separation(along, leaf.own),
+    }
+
+
+def main_direction(table: np.ndarray) -> np.ndarray:
+    """How far each row lies along the direction that most rows share; the long tail points up.
+
+    This is what a curious reader would look at first: the gradient of a factorisation has rows w·p, all along the
+    person's own vector p, and w is far from 0 for the items that were used. One column is its own direction.
+
+    >>> main_direction(np.array([[3.0, -3.0], [0.1, -0.1], [-0.1, 0.1]])).round(2).tolist()
+    [4.24, 0.14, -0.14]
+    """
+    table = table.astype(np.float64)
+    if table.shape[1] == 1:
+        return table[:, 0]
+    along = table @ np.linalg.eigh(table.T @ table)[1][:, -1]
+    return along if (along**3).sum() >= 0 else -along
+
+
+def _row(leaf: Leaf, row: int, along: np.ndarray, size: np.ndarray, flat: np.ndarray, listed: bool) -> dict[str, Any]:
+    numbers = {"size": _short(size[row]), "numbers": [_short(x) for x in flat[row, :FIRST]]} if listed else {}
+    return {"label": leaf.label(row), "along": _short(along[row]), **_own(leaf, row), **numbers}
+
+
+def separation(size: np.ndarray, own: np.ndarray | None) -> float | None:
+    """How often a row of the history stands above one that is not: 1 gives it away, ½ is a coin.
+
+    >>> separation(np.array([3.0, 1.0, 2.0]), np.array([True, False, False]))
+    1.0
+    """
+    if own is None or not 0 < own.sum() < own.size:
+        return None
+    mine, others = int(own.sum()), int((~own).sum())
+    # Mann and Whitney: (Σ ranks of mine − m(m + 1)/2) / (m·n)
+    return float((rankdata(size)[own].sum() - mine * (mine + 1) / 2) / (mine * others))
+
+
+def signs(mechanism: Any, payload: Any, leaves: list[Leaf]) -> dict[str, Any]:
+    """Positions that chance chose, and the sign said at each; where a scale is sent along, that too."""
+    packed = payload["signs"] if isinstance(payload, dict) else payload
+    starts = np.concatenate([[0], np.cumsum([leaf.size for leaf in leaves])])
+    place, sign = (
+        np.asarray(part) for part in sampled_signs.unpack(jnp.asarray(packed), mechanism.parts, int(starts[-1]))
+    )
+    rows = []
+    for at, said in zip(place[:CLAIMS].tolist(), sign.tolist()):
+        which = int(np.searchsorted(starts, at, side="right")) - 1
+        leaf = leaves[which]
+        row, column = divmod(at - int(starts[which]), max(1, math.prod(leaf.shape[1:])))
+        rows.append({"label": leaf.label(row), "column": column + 1, "sign": said, **_own(leaf, row)})
+    scale = {"scale": _short(payload["scale"])} if isinstance(payload, dict) else {}
+    names = ", ".join(leaf.name for leaf in leaves)
+    return {"kind": "signs", "leaf": names, "rows": rows, "said": int(place.size), "of": int(starts[-1]), **scale}
+
+
+def listed_history(population: Population, history: np.ndarray, most: int = 60) -> list[dict[str, Any]]:
+    """Distinct items in order of first use, each with how often it was used."""
+    items, first, times = np.unique(history, return_index=True, return_counts=True)
+    order = np.argsort(first)[:most].tolist()
+    return [{"label": name_of(population, int(items[at])), "times": int(times[at])} for at in order]
+
+
+def _own(leaf: Leaf, row: Any) -> dict[str, bool]:
+    return {} if leaf.own is None else {"own": bool(leaf.own[row])}
+
+
+def _short(value: Any) -> float:
+    return float(f"{float(value):.4g}")

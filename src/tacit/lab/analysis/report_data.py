@@ -1,0 +1,150 @@
+"""Dossier: everything a report shows of one trial, as plain values that go into JSON as they are."""
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import tacit
+from tacit.core.run_folder import plain
+from tacit.lab.analysis.feasibility import HOPELESS, WEAK, look
+from tacit.lab.analysis.noise_floor import floor_of
+from tacit.lab.analysis.reach import reach
+from tacit.lab.analysis.sample_message import specimen as one_device
+from tacit.lab.evaluation.protocols import PROTOCOLS, Answers
+from tacit.lab.evaluation.splits import Split
+from tacit.lab.evaluation.statistics import Interval
+from tacit.lab.experiments.trial import Trial
+
+if TYPE_CHECKING:
+    from tacit.lab.runs.run import Run
+
+FORMAT = 1  # of the dossier; a report refuses one it does not know
+POINTS = 400  # rounds kept, at most; those that were asked about always are
+
+
+def dossier(
+    trial: "Trial | Run", name: str | None = None, setting: Mapping[str, Any] | None = None, *, specimen: bool = True
+) -> dict[str, Any]:
+    """What was planned, what it cost, how well it answers, for whom, and what one device sent.
+
+    Args:
+        trial: a trial, or a run.
+        name: what to call it; the plan's name, and its noise where it adds any, by default.
+        setting: what else a reader should know, such as {"data": "movies", "seed": 0}.
+        specimen: whether to show what one device sent. Its history is a person's: leave it out of what is passed on.
+    """
+    run = trial if isinstance(trial, "Run") else trial.run
+    views = look(run.plan, run.price, run.population.catalog, max(1, int(np.median(run.population.lengths))))
+    whole = run.price.whole
+    made = {
+        "format": FORMAT,
+        "tacit": tacit.__version__,
+        "name": name or label(run),
+        "setting": dict(setting or {}),
+        "plan": run.plan.to_dict(),
+        "digest": run.plan.digest,
+        "toml": run.plan.to_toml(),
+        "environment": run.environment,
+        "data": _data(run, setting or {}),
+        **_asked(run),
+        "whole": {**whole.to_dict(), "says": str(whole)},
+        "card": run.card,
+        "ledger": run.spent(),
+        "outlook": [view.to_dict() for view in views],
+        "signal_to_noise": {"weak": HOPELESS, "workable": WEAK},  # from where on the outlook says so
+        "floor": floor_of(run),
+        "reach": reach(run.plan, len(run.population), tuple(view.numbers for view in views)),
+        **_traffic(run, trial),
+        "specimen": one_device(run) if specimen else None,
+    }
+    return plain(made)
+
+
+def label(run: "Run") -> str:
+    """The plan's name, with its mechanism and the ε of the run where a stage adds noise; the first speaks for all."""
+    for stage in run.plan.stages:
+        if stage.privacy["mechanism"] != "none" and stage.rounds:
+            epsilon = run.price.whole.epsilon
+            place = " local" if stage.privacy.get("place") == "local" else ""
+            promise = "∞" if math.isinf(epsilon) else f"{epsilon:.3g}"
+            return f"{run.plan.name} {stage.privacy['mechanism']}{place} ε {promise}"
+    return run.plan.name
+
+
+def _data(run: "Run", setting: Mapping[str, Any]) -> dict[str, Any]:
+    """The log as it was before anything was held out."""
+    log = run.population if run.split is None else run.split.log
+    return {
+        "name": str(setting.get("data", "")),
+        "devices": len(log),
+        "events": int(log.items.size),
+        "items": log.catalog.n_items,
+        "median_history": float(np.median(log.lengths)),
+        "learned_from": {"devices": len(run.population), "events": int(run.population.items.size)},
+        "digest": run.population.digest,
+        "notes": list(log.notes),
+    }
+
+
+def _asked(run: "Run") -> dict[str, Any]:
+    answers, split = run.answers, run.split
+    if answers is None:
+        return {"protocol": None, "metrics": run.metrics, "parts": [], "intervals": {}, "groups": {}, "notes": []}
+    known = PROTOCOLS.get(answers.protocol)
+    return {
+        "protocol": {
+            "name": answers.protocol,
+            "about": known.about if known else "",
+            "candidates": answers.candidates,
+            "treatment": answers.treatment,
+            "by": answers.by,
+            "units": int(answers.units.size),
+        },
+        "metrics": answers.metrics,
+        "parts": [part._asdict() for part in answers.parts],
+        "intervals": {name: _interval(answers.interval(name)) for name in answers.values},
+        "groups": {} if split is None else _groups(answers, split),
+        "notes": [*answers.notes, *answers.doubts],
+    }
+
+
+def _groups(answers: Answers, split: Split) -> dict[str, list[dict[str, Any]]]:
+    """Every metric for people of few and of many events; none where a value belongs to a session."""
+    if answers.by != "user":
+        return {}
+    found = {name: answers.by_history(name, split) for name in answers.values}
+    return {name: [{"group": g, **_interval(one)} for g, one in groups.items()] for name, groups in found.items()}
+
+
+def _interval(one: Interval) -> dict[str, Any]:
+    return {"mean": one.mean, "low": one.low, "high": one.high, "users": one.users}
+
+
+def _traffic(run: "Run", trial: "Trial | Run") -> dict[str, Any]:
+    """Rounds, bytes and time."""
+    busy = sum(row["seconds"] for row in run.rounds)
+    reports = sum(row["reports"] for row in run.rounds)
+    return {
+        "rounds": [_round(row) for row in _thin(run.rounds)],
+        "round_count": len(run.rounds),
+        "pooled": run.price.raw,
+        "bytes_up_per_device": run.bytes_up_per_device,
+        "bytes_down_per_device": run.bytes_down_per_device,
+        "seconds": trial.seconds if isinstance(trial, Trial) else busy,
+        "seconds_of_rounds": busy,
+        "devices_per_second": reports / busy if busy else 0.0,
+    }
+
+
+def _thin(rounds: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """At most so many rounds, evenly, and every one that was asked about."""
+    every = -(-len(rounds) // POINTS) or 1
+    last = len(rounds) - 1
+    return [row for i, row in enumerate(rounds) if "metrics" in row or i % every == 0 or i == last]
+
+
+def _round(row: dict[str, Any]) -> dict[str, Any]:
+    kept = ("done", "stage", "asked", "reports", "bytes_up", "bytes_down", "seconds", "metrics", "dials")
+    return {name: row[name] for name in kept if name in row}

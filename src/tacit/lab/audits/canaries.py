@@ -1,0 +1,207 @@
+"""Canaries: people who send what is easiest to see, one of two things, as a coin of theirs fell.
+
+Their updates are far beyond every bound, so that a bound that is skipped shows, and go through the same gate, the same
+mechanism and the same server as everybody's.
+"""
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tacit.core.catalog import Catalog
+from tacit.core.messages import Report, Schema
+from tacit.device.history import History
+from tacit.device.method import AtHome
+from tacit.nets.neural.bounded_sum import summed, unit
+from tacit.privacy.mechanism import Mechanism
+from tacit.privacy.mechanisms._parts.bits import Bits
+from tacit.privacy.mechanisms._parts.pair_counts import Cooccurrence
+from tacit.privacy.mechanisms.within_organisation import PEOPLE, Members
+
+LOUD = 1e6  # how large an update is: beyond any bound
+FAINT = 1e-3  # what of it goes where canaries would meet; still beyond any bound
+_TRIED = 256  # canaries to choose a shape by
+_GROUP = 64  # patterns held at a time
+Shape = Literal["spots", "signs"]
+
+
+class Canary(AtHome):
+    """A device whose update is its own pattern, with the sign of its coin.
+
+    `signs` is ±1 on every number. `spots` is one number of every leaf; in leaves with room for all it is nobody else's,
+    so that a sum shows each canary by itself.
+    """
+
+    catalog: Catalog
+    update: Schema = eqx.field(static=True)
+    weights: int = eqx.field(static=True)
+    canaries: int = eqx.field(static=True)
+    shape: Shape = eqx.field(static=True, default="spots")
+    apart: bool = eqx.field(static=True, default=False)  # whether each canary is heard by itself
+
+    def prepare(self, history: History) -> Any:
+        """No history is read."""
+        del history
+
+    def score(self, params: dict, local: Any, own: Any, recent: jax.Array, candidates: jax.Array) -> jax.Array:
+        """Nobody asks a canary."""
+        del params, local, own, recent
+        return jnp.zeros(candidates.shape)
+
+    def local(self, key: jax.Array, params: dict, local: Any, own: dict) -> tuple[Any, dict, jax.Array]:
+        """The pattern, one way or the other."""
+        del key, params
+        return local, self._tree(own["sign"] * self.pattern(own["number"])), jnp.ones(self.weights)
+
+    def owns(self, coins: np.ndarray) -> dict:
+        """What each canary device holds, stacked."""
+        return {"number": jnp.arange(coins.size), "sign": jnp.where(jnp.asarray(coins), 1.0, -1.0)}
+
+    def pattern(self, number: jax.Array) -> jax.Array:
+        """A canary's update when its coin falls heads, leaf after leaf, float[D]."""
+        if self.shape == "signs":
+            key = jax.random.fold_in(jax.random.key(0), number)
+            return LOUD * jax.random.rademacher(key, (sum(self._sizes),), jnp.float32) * self._counted
+        parts = [jnp.zeros(size).at[number % size].set(self._height(size)) for size in self._sizes]
+        return jnp.concatenate(parts) * self._counted
+
+    def scores(self, heard: jax.Array) -> jax.Array:
+        """How much what was heard looks like each pattern: of float[D], the sum of all, or of float[m, D], one by one."""
+        mask = self._counted * np.repeat([self._clear(size) for size in self._sizes], self._sizes)
+
+        def one(number: jax.Array, mine: jax.Array) -> jax.Array:
+            return (self.pattern(number) / LOUD * mask) @ mine
+
+        numbers = jnp.arange(self.canaries)
+        if heard.ndim == 1:
+            return jax.lax.map(lambda number: one(number, heard), numbers, batch_size=_GROUP)
+        return jax.lax.map(lambda pair: one(*pair), (numbers, heard), batch_size=_GROUP)
+
+    @property
+    def _sizes(self) -> list[int]:
+        return [math.prod(leaf.shape) for leaf in self.update.leaves]
+
+    @property
+    def _counted(self) -> np.ndarray:
+        """0 where a number says how many people there are, which no canary touches; else 1."""
+        return np.repeat([0.0 if PEOPLE in leaf.path else 1.0 for leaf in self.update.leaves], self._sizes)
+
+    def _clear(self, size: int) -> bool:
+        """Whether no two canaries meet in a leaf of this size, or it does not matter."""
+        return self.apart or size >= self.canaries
+
+    def _height(self, size: int) -> float:
+        return LOUD * (1.0 if self._clear(size) else FAINT)
+
+    def _tree(self, flat: jax.Array) -> dict:
+        parts = jnp.split(flat, np.cumsum(self._sizes)[:-1])
+        shaped = [part.reshape(leaf.shape) for part, leaf in zip(parts, self.update.leaves)]
+        return jax.tree.unflatten(self.update.tree, shaped)
+
+
+class Crowd(Canary):
+    """An organisation all of whose people are canaries, each bounded as methods bound their people."""
+
+    def local(self, key: jax.Array, params: dict, local: Any, own: dict) -> tuple[Any, dict, jax.Array]:
+        """Σ over people of a pattern at most 1 long, and how many they are."""
+        del key, params
+
+        def one(number: jax.Array) -> dict:
+            mine = self._tree(own["sign"][number % self.canaries] * self.pattern(number))
+            return {**unit(mine, 1.0), PEOPLE: jnp.ones(())}
+
+        return local, summed(one, jnp.asarray(self.canaries), _GROUP), jnp.ones(self.weights)
+
+    def owns(self, coins: np.ndarray) -> dict:
+        """One organisation."""
+        return {"sign": jnp.where(jnp.asarray(coins), 1.0, -1.0)[None]}
+
+    def scores(self, heard: jax.Array) -> jax.Array:
+        """Of what the one organisation sent, float[1, D]."""
+        return super().scores(heard[0])
+
+
+class Positions(Canary):
+    """A device with a coin for every position: whether it has the item. For claims about one interaction."""
+
+    def local(self, key: jax.Array, params: dict, local: Any, own: dict) -> tuple[Any, dict, jax.Array]:
+        """1 where the coin fell heads."""
+        del key, params
+        return local, self._tree(own["has"]), jnp.ones(self.weights)
+
+    def owns(self, coins: np.ndarray) -> dict:
+        """So many devices that every canary has its position; those left over are tails."""
+        numbers = sum(self._sizes)
+        padded = np.pad(coins, (0, -coins.size % numbers)).reshape(-1, numbers)
+        return {"has": jnp.asarray(padded, jnp.float32)}
+
+    def scores(self, heard: jax.Array) -> jax.Array:
+        """Each estimate of 0 or 1, float[devices, D], less what lies between."""
+        return heard.reshape(-1)[: self.canaries] - 0.5
+
+
+def in_one_sum(mechanism: Mechanism) -> bool:
+    """Whether what is seen of all canaries is one sum."""
+    return isinstance(mechanism, Members) or mechanism.always_releases
+
+
+def devices_of(mechanism: Mechanism | None, canaries: int, catalog: Catalog) -> int:
+    """How many devices so many canaries are."""
+    if isinstance(mechanism, Members):
+        return 1
+    return -(-canaries // catalog.n_items) if _by_position(mechanism) else canaries
+
+
+def design(mechanism: Mechanism, catalog: Catalog, update: Schema, weights: int, canaries: int) -> Canary:
+    """The canaries that show best under a mechanism."""
+    if _by_position(mechanism):
+        return Positions(catalog, update, weights, canaries)
+    if in_one_sum(mechanism):
+        return (Crowd if isinstance(mechanism, Members) else Canary)(catalog, update, weights, canaries)
+    shapes: tuple[Shape, ...] = ("spots", "signs")
+    tried = (Canary(catalog, update, weights, canaries, shape, apart=True) for shape in shapes)
+    return max(tried, key=partial(_shown, mechanism))
+
+
+def _by_position(mechanism: Mechanism | None) -> bool:
+    return isinstance(mechanism, Bits) and mechanism.unit == "interaction"
+
+
+def _shown(mechanism: Mechanism, canary: Canary) -> float:
+    """How clearly some messages show their coins: the mean score with the right sign, over the spread."""
+    few = replace(canary, canaries=min(_TRIED, canary.canaries))
+    sign = jnp.where(jnp.arange(few.canaries) % 2 == 0, 1.0, -1.0)
+
+    def message(key: jax.Array, number: jax.Array, sign: jax.Array) -> Report:
+        update = few.local(key, {}, {}, {"number": number, "sign": sign})[1]
+        return Report(mechanism.encode(key, update, {}), jnp.ones(few.weights), jnp.asarray(True))
+
+    keys = jax.random.split(jax.random.key(1), few.canaries)
+    reports = jax.vmap(message)(keys, jnp.arange(few.canaries), sign)
+    scores = np.asarray(few.scores(hear(mechanism, few.update, reports)) * sign)
+    return float(scores.mean() / max(scores.std(), 1e-30))
+
+
+def hear(mechanism: Mechanism, update: Schema, reports: Report) -> jax.Array:
+    """What the server's own estimate makes of each report by itself, float[c, D]."""
+    empty = mechanism.zero(update.like(), reports.weight.shape[1])
+
+    def alone(report: Report) -> jax.Array:
+        one = jax.tree.map(lambda leaf: leaf[None], report)
+        total = mechanism.add(empty, one.payload, one.weight, one.sent)
+        return flat(mechanism.estimate(jax.random.key(0), total, jnp.int32(1), {})[0])
+
+    return jax.lax.map(alone, reports)
+
+
+def flat(estimate: dict) -> jax.Array:
+    """An estimated sum, leaf after leaf, float[D]; counts of pairs say nothing more about one person."""
+    leaves = jax.tree.leaves(estimate, is_leaf=lambda leaf: isinstance(leaf, Cooccurrence))
+    parts = [leaf[0].reshape(-1) for leaf in leaves if not isinstance(leaf, Cooccurrence)]
+    return jnp.concatenate(parts).astype(jnp.float32)

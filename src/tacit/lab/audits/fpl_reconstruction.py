@@ -1,0 +1,146 @@
+"""Leakage: what a reader of the messages of a run would have found out, attack by attack, beside blind guesses.
+
+Some people of the run are asked again and again, with the parameters it ended with; attacks see what leaves, and what
+they guess is held against the histories, which only the lab knows.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tacit.audit.attacks import ATTACKS, Attack, Known, Seen, load_attack
+from tacit.audit.score import Success, by_chance, by_popularity, success
+from tacit.core.messages import Broadcast, Report
+from tacit.core.sparse_rows import dense, is_rows
+from tacit.device.round import Home, step
+from tacit.errors import PlanError
+from tacit.lab.data import Population
+from tacit.lab.evaluation.scoring import seen_mask
+from tacit.lab.runs.run import Run
+from tacit.lab.simulation.buckets import homes_of, prepare
+from tacit.lab.simulation.engine import Job
+from tacit.server.round import nothing, open_round
+from tacit.server.rule import build_rule
+
+
+class Leak(NamedTuple):
+    """How well one attack did after so many rounds."""
+
+    attack: str
+    rounds: int
+    success: Success
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for the card."""
+        return {"attack": self.attack, "rounds": self.rounds, **self.success._asdict()}
+
+
+def leakage(
+    run: Run,
+    rounds: Sequence[int] = (1, 20, 60, 200),
+    attacks: Sequence[str] = tuple(ATTACKS),
+    *,
+    devices: int = 100,
+    truth: Population | None = None,
+    sized: bool | None = None,
+    seed: int = 0,
+) -> list[Leak]:
+    """Precision, recall and F1 of guessed histories after each number of rounds; kept with the run, for its card.
+
+    Args:
+        run: a run of the method `fpl`.
+        rounds: after how many messages of a device to look.
+        attacks: their names; `sign`, `inversion` and `complement` by default.
+        devices: how many people to attack, drawn by the seed.
+        truth: what they really have, where they learned from something else.
+        sized: whether the attacker knows how many items a person has and names as many; by default where there is noise.
+        seed: who is drawn.
+    """
+    if not hasattr(run.method, "penalties") or "bias" not in run.params:
+        raise PlanError(f"Attacks are known for messages of the method 'fpl', got a run of {run.plan.name!r}.")
+    people = truth or run.population
+    ids = np.sort(np.random.default_rng(seed).permutation(len(people))[:devices])
+    tap = Tap(run, ids)
+    had = seen_mask(people, ids, np.arange(people.catalog.n_items))
+    sizes = had.sum(1) if (not tap.exact if sized is None else sized) else None
+    made = _play(tap, [load_attack(name)(known(run), ids.size) for name in attacks], sorted(rounds), had, sizes)
+    counts = np.bincount(people.items, minlength=people.catalog.n_items)
+    blind = {"chance": by_chance(had), "popularity": by_popularity(had, counts)}
+    run.leakage = [*made, *(Leak(name, 0, one) for name, one in blind.items())]
+    return run.leakage
+
+
+def _play(tap: "Tap", attacks: list[Attack], looks: list[int], had: np.ndarray, sizes: Any) -> list[Leak]:
+    made = []
+    for number in range(1, looks[-1] + 1):
+        seen = tap.next()
+        for attack in attacks:
+            attack.read(seen)
+        if number in looks:
+            made += [Leak(attack.name, number, success(attack.guess(sizes), had)) for attack in attacks]
+    return made
+
+
+def known(run: Run) -> Known:
+    """What the plan says in public about the step."""
+    method: Any = run.method
+    person, _, rival, bias = method.penalties
+    return Known(
+        run.population.catalog.n_items, method.rate, person, rival, bias, person_first=method.order == "person_first"
+    )
+
+
+class Tap:
+    """Some people of a run, asked round after round; what leaves is written down as a reader of the wire has it."""
+
+    def __init__(self, run: Run, ids: np.ndarray):
+        stage, mechanism = run.plan.stages[run.stage], run.price.stages[run.stage].mechanism
+        assert mechanism is not None
+        self.run, self.round, self.mechanism = run, stage.rounds, mechanism
+        self.job = Job(run.method, mechanism, build_rule(stage.server), run.stage, stage.trains, 1)
+        self.exact = mechanism.as_sent
+        everybody = homes_of(run.buckets)
+        fresh = {**everybody.spent, str(run.stage): np.zeros_like(everybody.spent[str(run.stage)])}
+        self.home = jax.tree.map(lambda leaf: jnp.asarray(leaf[ids]), everybody._replace(spent=fresh))
+        self.own = prepare(run.method, run.population, ids, int(run.population.lengths[ids].max(initial=1)))
+
+    def next(self) -> Seen:
+        """One more round: the homes move on, the parameters stay."""
+        params, self.round = self.run.params, self.round + 1
+        broadcast = open_round(self.round, params, self.run.dials(self.run.stage))
+        self.home, reports = _ask(self.job, broadcast, self.home, self.own)
+        items, bias = (np.asarray(params[name]) for name in ("items", "bias"))
+        if self.exact and is_rows(reports.payload["items"]):
+            rows = {name: reports.payload[name] for name in ("items", "bias")}
+            return Seen(items, bias, *map(np.asarray, (rows["items"].index, rows["items"].value, rows["bias"].value)))
+        heard = _hear(self.job, broadcast, jax.random.key(self.round), reports)
+        every = np.broadcast_to(np.arange(bias.size), heard["bias"].shape)
+        return Seen(items, bias, every, heard["items"], heard["bias"])
+
+
+@jax.jit
+def _ask(job: Job, broadcast: Broadcast, homes: Home, owns: Any) -> tuple[Home, Report]:
+    return jax.vmap(partial(step, job.method, job.mechanism, job.stage, broadcast))(homes, owns)
+
+
+def _hear(job: Job, broadcast: Broadcast, key: jax.Array, reports: Report) -> dict[str, np.ndarray]:
+    """What can be made of each message by itself; where only a noisy sum leaves the server, that sum, for everybody."""
+    empty = nothing(job.mechanism, broadcast.params, job.trains, job.weights)[0]
+    if job.mechanism.always_releases:
+        total = job.mechanism.add(empty, reports.payload, reports.weight, reports.sent)
+        sums = job.mechanism.estimate(key, total, reports.sent.sum(), broadcast.dials)[0]
+        devices = reports.sent.shape[0]
+        return {name: np.broadcast_to(np.asarray(leaf[0]), (devices, *leaf.shape[1:])) for name, leaf in sums.items()}
+
+    def alone(report: Report) -> dict:
+        one = jax.tree.map(lambda leaf: leaf[None], report)
+        total = job.mechanism.add(empty, one.payload, one.weight, one.sent)
+        sums = job.mechanism.estimate(key, total, jnp.int32(1), broadcast.dials)[0]
+        return {name: dense(leaf[0]) for name, leaf in sums.items()}
+
+    made = jax.lax.map(alone, reports)
+    return {name: np.asarray(leaf) for name, leaf in made.items()}

@@ -1,0 +1,10 @@
+"""Synthetic worlds of any size, made by our own code from a seed. No person lives in them.
+
+`apps` is a launch log of telephones; `movies` is a rating log of people, features, titles and organisations.
+Their pages are in docs/worlds.md.
+"""
+
+from tacit.lab.data.synthetic.apps import apps
+from tacit.lab.data.synthetic.movies import movies
+
+__all__ = ["apps", "movies"]

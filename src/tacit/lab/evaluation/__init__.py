@@ -1,0 +1,1 @@
+"""Evaluation: splits, candidates, protocols, scoring, statistics."""

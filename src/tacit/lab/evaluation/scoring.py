@@ -1,0 +1,306 @@
+"""Evaluation: every question is scored by the device's own `score`, in chunks: adapt once, score, discard.
+
+A person who took no part in training gets a new home, adapts, answers, and is forgotten.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tacit.device.method import Method
+from tacit.device.ranking import shuffled, tie_key, top
+from tacit.device.round import KEYS, Home, adapt
+from tacit.lab.data import Population
+from tacit.lab.evaluation.candidates import Candidates, Everything
+from tacit.lab.evaluation.splits import Split, latest
+from tacit.lab.simulation.buckets import GRID, Bucket, furnish, move_in, power
+from tacit.lab.simulation.engine import chunk_events, kind
+from tacit.metrics import placed, summary
+
+if TYPE_CHECKING:
+    from tacit.lab.runs.run import Run
+
+CHUNK_SCORES = {"cpu": 1 << 21, "gpu": 1 << 26}  # scores held at a time
+CHUNK_HELD = {"cpu": 1 << 24, "gpu": 1 << 28}  # numbers of homes and histories held at a time
+_AHEAD = 3  # chunks laid out before the first of them is read
+_TOGETHER = 64  # cases of one device answered together
+_FEW = 64  # fewer devices than this adapt in powers of two: few programs are worth more than the padding
+_NEWCOMERS = 3  # what a key is for, beside those of a run
+
+
+class Ranked(NamedTuple):
+    """What was found for every question."""
+
+    rank: np.ndarray  # int64[c], of the target among its candidates; 1 is best, a target that is no candidate is last
+    by_chance: np.ndarray  # bool[c], whether half of its rivals or more have the same score: chance ranks it
+
+
+def ranks(run: "Run", split: Split, candidates: Candidates | None = None, **options: Any) -> np.ndarray:
+    """As `ranked`, the ranks alone."""
+    return ranked(run, split, candidates, **options).rank
+
+
+def ranked(
+    run: "Run", split: Split, candidates: Candidates | None = None, *, seed: int = 0, grid: Sequence[int] = GRID
+) -> Ranked:
+    """The rank of every question's target among its candidates.
+
+    `grid` says which lengths of history share a program, for people who took no part in training; speed only.
+    """
+    candidates = candidates or Everything()
+    key = jax.random.key(seed, impl=KEYS)
+    found, pending = Ranked(np.zeros(len(split.test), np.int64), np.zeros(len(split.test), bool)), []
+    for bucket, some in _groups(_homes(run, split, grid), split.test.device):
+        blocks = _by_device(some, split.test.device[some])
+        for adapted, inside in at_home(run, bucket, split.test.device[blocks[:, 0]]):
+            for part in chunks_of(blocks[inside], adapted, candidates.width(run.population.catalog.n_items)):
+                pending.append((part, _ranks_of(run, adapted, split, candidates, key, part)))
+                _collect(found, pending, keep=_AHEAD)
+    _collect(found, pending, keep=0)
+    return found
+
+
+def _collect(found: Ranked, pending: list[tuple[np.ndarray, Ranked]], keep: int) -> None:
+    """Read what has been computed, but for the newest: the next chunk is laid out while this one runs."""
+    while len(pending) > keep:
+        part, made = pending.pop(0)
+        found.rank[part], found.by_chance[part] = made
+
+
+def top_lists(
+    run: "Run", split: Split, n: int = 10, *, among: np.ndarray | None = None, again: bool = False, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """The devices asked, and for each the n best items that are not in its history, by the device's own ranking.
+
+    Equal scores stand in random order; `among` names the items that may be listed, `again` lists also what a device has; a
+    short list ends in -1.
+    """
+    devices = np.unique(split.test.device)
+    lists = np.full((devices.size, n), -1, np.int32)
+    items = shuffled(np.arange(run.population.catalog.n_items, dtype=np.int32), seed)
+    barred = np.zeros(items.size, bool) if among is None else ~np.isin(items, among)
+    shown, without = split.test.recent.shape[1], None if again else split.asked
+    for adapted, part in people_of(run, _homes(run, split), devices, items.size):
+        who = devices[part]
+        mask = seen_mask(without, who, np.argsort(items)) | barred
+        asked = asked_of(run, adapted, who[:, None], who, latest(split.asked, who, shown)[:, None])
+        made = np.asarray(lists_of(run.method, n, seed, asked, items, mask)[0])
+        lists[part, : made.shape[1]] = made
+    return devices, lists
+
+
+def leave_last_out_metrics(run: "Run", split: Split, **options: Any) -> dict[str, float]:
+    """HR@10, NDCG@10 and MRR@10 over all items."""
+    return summary(ranks(run, split, **options))
+
+
+def newcomers(run: "Run", people: Population, seed: int = 0, grid: Sequence[int] = GRID) -> list[Bucket]:
+    """Homes for people the run has never met; nothing of them is kept."""
+    root = jax.random.fold_in(jax.random.key(seed, impl=KEYS), _NEWCOMERS)
+    buckets = furnish(root, people, grid, 1, np.inf)
+    return [move_in(run.method, run.stage, people, bucket) for bucket in buckets]
+
+
+def _homes(run: "Run", split: Split, grid: Sequence[int] = GRID) -> list[Bucket]:
+    """Where the people asked live."""
+    return run.buckets if split.people is None else newcomers(run, split.people, grid=grid)
+
+
+def _groups(buckets: list[Bucket], devices: np.ndarray) -> list[tuple[Bucket, np.ndarray]]:
+    """The buckets of the devices asked, and which of `devices` live in each."""
+    groups = [(bucket, np.flatnonzero(np.isin(devices, bucket.ids))) for bucket in buckets]
+    return [(bucket, some) for bucket, some in groups if some.size]
+
+
+def _by_device(cases: np.ndarray, device: np.ndarray) -> np.ndarray:
+    """Cases in rows of one device each, int64[rows, together].
+
+    A short row repeats its last case: it is answered twice, the same.
+    """
+    order = np.argsort(device, kind="stable")
+    cases, device = cases[order], device[order]
+    counts = np.unique(device, return_counts=True)[1]
+    together = min(_TOGETHER, power(int(np.median(counts))))
+    place = np.arange(cases.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    row = np.cumsum(place % together == 0) - 1
+    blocks = np.zeros((row[-1] + 1, together), np.int64)
+    filled = np.bincount(row)
+    start = np.cumsum(filled) - filled
+    at = np.minimum(np.arange(together), filled[:, None] - 1) + start[:, None]
+    blocks[:] = cases[at]
+    return blocks
+
+
+def people_of(
+    run: "Run", buckets: list[Bucket], devices: np.ndarray, width: int
+) -> Iterator[tuple[Bucket, np.ndarray]]:
+    """Chunks of people who are each asked once: the bucket they live in, adapted, and which of `devices` they are."""
+    for bucket, some in _groups(buckets, devices):
+        for adapted, inside in at_home(run, bucket, devices[some]):
+            for part in chunks_of(some[inside, None], adapted, width):
+                yield adapted, part[:, 0]
+
+
+def at_home(run: "Run", bucket: Bucket, devices: np.ndarray) -> Iterator[tuple[Bucket, np.ndarray]]:
+    """The devices of some rows, each adapted once: buckets of as many as may be held, and which rows are theirs."""
+    who = np.unique(devices)
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (bucket.home, bucket.own))
+    made = _one_adapted.eval_shape(run.method, run.stage, run.params, *one)
+    longest = max([1, *(leaf.size for leaf in jax.tree.leaves(one[1]))])
+    held = sum(leaf.size for leaf in jax.tree.leaves((made, one[1])))
+    for part in _parties(np.searchsorted(bucket.ids, who), chunk_events() // longest, CHUNK_HELD[kind()] // held):
+        home, own = _adapted(run.method, run.stage, run.params, bucket.home, bucket.own, part)
+        ids = bucket.ids[np.unique(part)]
+        yield Bucket(ids, bucket.length, own, home), np.flatnonzero(np.isin(devices, ids))
+
+
+def _parties(place: np.ndarray, together: int, most: int) -> np.ndarray:
+    """Places in parties of batches, int64[parties, batches, people], all even, the last place repeated at the end.
+
+    At most so many are `together` in a batch, and about `most` in a party.
+    """
+    count = power(place.size) if place.size < _FEW else place.size
+    together = _even(count, together)
+    batches = -(-count // together)
+    several = _even(batches, most // together)
+    parties = -(-place.size // (several * together))
+    return np.pad(place, (0, parties * several * together - place.size), "edge").reshape(parties, several, together)
+
+
+def _even(count: int, most: int) -> int:
+    """The size of the fewest even parts that are not larger than `most`."""
+    return -(-count // -(-count // max(1, most)))
+
+
+@partial(jax.jit, static_argnums=1)  # so that its shapes are found once
+def _one_adapted(method: Method, stage: int, params: dict, home: Home, own: Any) -> Home:
+    return adapt(method, stage, params, home, own)
+
+
+@partial(jax.jit, static_argnums=1)
+def _adapted(method: Method, stage: int, params: dict, homes: Home, owns: Any, batches: Any) -> tuple[Home, Any]:
+    """Adapting is a round's work, and is done for as many at a time as a round's."""
+
+    def batch(place: jax.Array) -> tuple[Home, Any]:
+        home, own = jax.tree.map(lambda leaf: leaf[place], (homes, owns))
+        return jax.vmap(partial(adapt, method, stage, params))(home, own), own
+
+    return jax.tree.map(lambda leaf: leaf.reshape(batches.size, *leaf.shape[2:]), jax.lax.map(batch, batches))
+
+
+def chunks_of(blocks: np.ndarray, bucket: Bucket, width: int) -> list[np.ndarray]:
+    """Rows of bounded size, each chunk padded to one length by repeating its last row: one program serves them all."""
+    held = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves((bucket.home, bucket.own)))
+    most = min(CHUNK_SCORES[kind()] // (width * blocks.shape[1]), CHUNK_HELD[kind()] // held)
+    size = min(max(1, most), power(blocks.shape[0]))
+    parts = [blocks[start : start + size] for start in range(0, blocks.shape[0], size)]
+    return [np.pad(part, ((0, size - part.shape[0]), (0, 0)), mode="edge") for part in parts]
+
+
+def seen_mask(population: Population | None, devices: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """True where an item is no candidate because the device has it, bool[c, N]; item i stands in column place[i]."""
+    if population is None:
+        return np.zeros((1, 1), bool)
+    counts = population.lengths[devices]
+    row = np.repeat(np.arange(devices.size), counts)
+    event = np.repeat(population.offsets[devices] - np.cumsum(counts) + counts, counts) + np.arange(row.size)
+    mask = np.zeros((devices.size, place.size), bool)
+    mask[row, place[population.items[event]]] = True
+    return mask
+
+
+def _ranks_of(
+    run: "Run", bucket: Bucket, split: Split, candidates: Candidates, key: jax.Array, part: np.ndarray
+) -> Ranked:
+    """Ranks of a chunk of cases [rows, together], every row one device's."""
+    cases, device = split.test, split.test.device[part[:, 0]]
+    offered = candidates.rows(part.reshape(-1))
+    asked = asked_of(run, bucket, part, device, cases.recent[part])
+    if offered is None:
+        without = {"history": split.asked, "log": split.log}.get(getattr(candidates, "without", ""))
+        mask = seen_mask(without, device, np.arange(run.population.catalog.n_items))
+        offered = np.ones(part.shape, bool) if without is None else ~split.seen[part]
+        return _full_ranks(run.method, key, asked, mask, cases.target[part], offered)
+    return _row_ranks(run.method, key, asked, _padded(offered).reshape(*part.shape, -1))
+
+
+def _padded(offered: np.ndarray) -> np.ndarray:
+    """Rows of candidates padded to a width of few different sizes, so that few programs are compiled."""
+    width = -(-offered.shape[1] // 16) * 16
+    return np.pad(offered, ((0, 0), (0, width - offered.shape[1])), constant_values=-1)
+
+
+class Asked(NamedTuple):
+    """A chunk of cases [rows, together], every row one device's of a bucket that has adapted."""
+
+    params: dict
+    local: Any  # of the whole bucket
+    owns: Any
+    place: Any  # int64[rows], where each row's device stands in the bucket
+    case: Any  # int64[rows, together]
+    recent: Any  # int32[rows, together, r]
+    secret: Any  # uint32[rows, 2]
+
+
+def asked_of(run: "Run", bucket: Bucket, case: np.ndarray, device: np.ndarray, recent: np.ndarray) -> Asked:
+    """What the devices of some rows are asked."""
+    place = np.searchsorted(bucket.ids, device)
+    secret = bucket.home.secret[place]
+    return Asked(run.params, bucket.home.local[str(run.stage)], bucket.own, place, case, recent, secret)
+
+
+def _scores(method: Method, asked: Asked, items: Any) -> jax.Array:
+    """Of every case: items are int32[N] for all of them, or int32[rows, together, w], a row for each."""
+    params, locals, owns, place, _, recent, _ = asked
+    of = 0 if items.ndim == 3 else None
+
+    def one(local: Any, own: Any, recent: Any, items: Any) -> jax.Array:
+        return jax.vmap(partial(method.score, params, local, own), (0, of))(recent, items)
+
+    local, own = jax.tree.map(lambda leaf: leaf[place], (locals, owns))
+    return jax.vmap(one, (0, 0, 0, of))(local, own, recent, items)
+
+
+def _rank_all(key: jax.Array, case: Any, scores: jax.Array, target: Any, rivals: Any) -> Ranked:
+    draw = jax.vmap(jax.vmap(partial(jax.random.fold_in, key)))(case)
+    found, equal = jax.vmap(jax.vmap(placed))(draw, scores, target)
+    return Ranked(found, (rivals > 0) & (2 * equal >= rivals))  # pyright: ignore[reportArgumentType]
+
+
+@jax.jit
+def _full_ranks(method: Method, key: jax.Array, asked: Asked, mask: Any, target: Any, offered: Any) -> Ranked:
+    items = jnp.arange(method.catalog.n_items)
+    scores = _scores(method, asked, items)
+    scores = jnp.where(mask[:, None] & (items != target[..., None]), -jnp.inf, scores)
+    rivals = items.size - mask.sum(axis=1, keepdims=True) - 1
+    return _missed(_rank_all(key, asked.case, scores, target, rivals), offered)
+
+
+@jax.jit
+def _row_ranks(method: Method, key: jax.Array, asked: Asked, offered: Any) -> Ranked:
+    scores = _scores(method, asked, offered)
+    rivals = (offered >= 0).sum(axis=-1) - 1
+    found = _rank_all(key, asked.case, scores, jnp.zeros(asked.case.shape, jnp.int32), rivals)
+    return _missed(found, offered[..., 0] >= 0)
+
+
+def _missed(found: Ranked, offered: Any) -> Ranked:
+    """A target that is no candidate comes last, behind every item there could be."""
+    return found._replace(rank=jnp.where(offered, found.rank, jnp.iinfo(jnp.int32).max))
+
+
+@partial(jax.jit, static_argnums=1)
+def lists_of(method: Method, n: int, seed: Any, asked: Asked, items: Any, mask: Any) -> tuple:
+    """The best of `items`, which are `shuffled`, and their scores, for the first case of every row: the device's own `top`."""
+    local, own = jax.tree.map(lambda leaf: leaf[asked.place], (asked.local, asked.owns))
+    barred = jnp.broadcast_to(mask, (asked.place.shape[0], items.shape[0]))
+
+    def one(secret: jax.Array, local: Any, own: Any, recent: jax.Array, barred: jax.Array) -> tuple:
+        return top(tie_key(secret, seed), method, asked.params, local, own, recent, items, n, barred)
+
+    return jax.vmap(one)(asked.secret, local, own, asked.recent[:, 0], barred)

@@ -1,0 +1,1 @@
+"""Experiments: trials, comparisons, tuning, online cycles, the bench."""

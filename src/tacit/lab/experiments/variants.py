@@ -1,0 +1,182 @@
+"""Variants: plans with some of their settings changed, each under a name that says which."""
+
+import itertools
+import json
+import tomllib
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tacit.core.plan import Plan, Stage
+from tacit.core.settings import known_settings
+from tacit.device.method import method_class
+from tacit.errors import PlanError, unknown
+from tacit.lab.data import Population
+from tacit.lab.plans.loader import choose
+from tacit.lab.simulation.federation import Federation
+from tacit.privacy.mechanism import mechanism_class
+from tacit.privacy.sampler import SAMPLERS, Sampler
+from tacit.server.rule import rule_class
+
+_PARTS = ("method", "privacy", "server", "cohort", "privacy.mechanism", "server.rule", "cohort.sampler")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A complete plan, what was changed in it, and a name for both."""
+
+    name: str
+    plan: Plan
+    setting: dict[str, Any] = field(default_factory=dict)
+
+
+# ---- what a plan has ----
+
+
+def settings_of(plan: Plan) -> list[str]:
+    """Every setting of a plan, as `Plan.with_setting` takes it; those of a later stage begin with its number.
+
+    A stage that sends nothing has neither rounds nor a cohort, a mechanism or a rule to set.
+
+    >>> from tacit.lab.plans.loader import load_plan
+    >>> settings_of(load_plan("mfu"))
+    ['method', 'hyper']
+    """
+    names: list[str] = []
+    for number, stage in enumerate(plan.stages, 1):
+        names += [name if number == 1 else f"{number}.{name}" for name in _settings_of(stage)]
+    return names
+
+
+def _settings_of(stage: Stage) -> list[str]:
+    names = ["method", "hyper", *_inside("hyper", method_class(stage.method))]
+    sampler = SAMPLERS.get(stage.cohort["sampler"], Sampler)  # its settings may be yet to come
+    if not stage.trains or sampler.fitted != "rounds":
+        return names
+    mechanism, rule = stage.privacy["mechanism"], stage.server["rule"]
+    names += ["trains", "rounds", "privacy", "privacy.mechanism", *_inside("privacy", mechanism_class(mechanism))]
+    names += ["server", "server.rule", *_inside("server", rule_class(rule))]
+    return [*names, "cohort", "cohort.sampler", *_inside("cohort", sampler)]
+
+
+def _inside(table: str, part: type | None) -> list[str]:
+    return [] if part is None else [f"{table}.{name}" for name in known_settings(part)]
+
+
+def fitting(plan: Plan, setting: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of some settings that a plan has, once the parts among them are named.
+
+    >>> from tacit.lab.plans.loader import load_plan
+    >>> fitting(load_plan("fcf"), {"hyper.dim": 8, "privacy.epsilon": 2.0})
+    {'hyper.dim': 8}
+    """
+    for path, value in setting.items():
+        if _bare(path).lstrip("0123456789.") in _PARTS and _bare(path) in settings_of(plan):
+            plan = plan.with_setting(path, value)
+    known = set(settings_of(plan))
+    return {path: value for path, value in setting.items() if _bare(path) in known}
+
+
+def refuse(plans: Iterable[Plan], path: str, value: Any) -> PlanError:
+    """Why none of the plans can take a setting: the plan's own sentence where it has one, else the nearest name."""
+    plans = list(plans)
+    try:
+        plans[0].with_setting(path, value)
+    except PlanError as problem:
+        return problem
+    known = {name for plan in plans for name in settings_of(plan)}
+    return PlanError(unknown(" or ".join(dict.fromkeys(plan.name for plan in plans)), path, known))
+
+
+def _bare(path: str) -> str:
+    """`1.hyper.dim` is `hyper.dim`."""
+    return path.removeprefix("1.")
+
+
+# ---- many from few ----
+
+
+def spread(
+    plans: Sequence[Plan], sweep: Mapping[str, Sequence[Any]], settings: Mapping[str, Any] | None = None
+) -> tuple[list[Variant], list[str]]:
+    """Every plan with every combination of the values swept over, and what there is to say about it.
+
+    `settings` are the same for all and are no part of a name. A plan without a setting runs without it, once, and a note
+    says so; a setting that no plan has is refused.
+    """
+    for path, values in sweep.items():
+        if not values:
+            raise PlanError(f"A sweep over {path} needs at least one value, got none; write {path}=1,2,4, say.")
+    wanted = {**(settings or {}), **{path: values[0] for path, values in sweep.items()}}
+    made: dict[str, Variant] = {}
+    lacks: dict[str, list[str]] = {}
+    for name, plan in zip(_distinct([plan.name for plan in plans]), plans):
+        grid = [{**wanted, **dict(zip(sweep, values))} for values in itertools.product(*sweep.values())]
+        made |= {one.name: one for one in (vary(name, plan, setting, shown=sweep) for setting in grid)}
+        has = {path for setting in grid for path in fitting(plan, setting)}
+        lacks[name] = [path for path in wanted if path not in has]
+    for path, value in wanted.items():
+        if all(path in missing for missing in lacks.values()):
+            raise refuse(plans, path, value)
+    return list(made.values()), [_without(name, missing, sweep) for name, missing in lacks.items() if missing]
+
+
+def _without(name: str, missing: list[str], sweep: Container[str]) -> str:
+    once = ", once" if any(path in sweep for path in missing) else ""
+    return f"{name} has no setting {', '.join(missing)} and runs without{once}"
+
+
+def vary(name: str, plan: Plan, setting: Mapping[str, Any], shown: Container[str] | None = None) -> Variant:
+    """The plan with those of the settings that it has, named by those shown; a mistake is said with the name."""
+    fits = fitting(plan, setting)
+    own = {path: value for path, value in fits.items() if shown is None or path in shown}
+    called = named(name, own)
+    try:
+        return Variant(called, choose(plan, fits), own)
+    except PlanError as problem:
+        raise PlanError(f"{called}: {problem}") from None
+
+
+def check_fit(variant: Variant, population: Population) -> None:
+    """Refuse what a run would refuse before its first round: a price, a leaf, a method that does not fit the log."""
+    try:
+        Federation(variant.plan, population)
+    except PlanError as problem:
+        raise PlanError(f"{variant.name}: {problem}") from None
+
+
+def named(name: str, setting: Mapping[str, Any]) -> str:
+    """A name that says what was changed.
+
+    >>> named("fcf", {"privacy.epsilon": 2, "privacy.mechanism": "laplace"})
+    'fcf privacy.epsilon=2 privacy.mechanism=laplace'
+    """
+    words = (f"{path}={value if isinstance(value, str) else json.dumps(value)}" for path, value in setting.items())
+    return " ".join([name, *words])
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """A plan that is named twice is told apart by a number."""
+    return [name if (n := names[:i].count(name)) == 0 else f"{name} ({n + 1})" for i, name in enumerate(names)]
+
+
+# ---- values as a person writes them ----
+
+
+def values_of(text: str) -> list[Any]:
+    """Values between commas, read as TOML would, else as text.
+
+    >>> values_of("0.5,1,true"), values_of("laplace,none"), values_of("")
+    ([0.5, 1, True], ['laplace', 'none'], [])
+    """
+    try:
+        return tomllib.loads(f"values = [{text}]")["values"]
+    except tomllib.TOMLDecodeError:
+        return [_value(part.strip()) for part in text.split(",")]
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

@@ -1,0 +1,232 @@
+"""The shelf: built-in plans by name, a method's own suggestion, or a TOML file."""
+
+import math
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import reduce
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from tacit.core.catalog import Catalog
+from tacit.core.plan import PROMISES, Plan, Stage
+from tacit.core.settings import fill, known_settings, takes
+from tacit.device.method import Method, build, keeps_unit, method_class, method_names
+from tacit.errors import PlanError, unknown
+from tacit.privacy.mechanism import Mechanism, build_mechanism, mechanism_class, mechanism_names
+from tacit.privacy.price import Price, price
+from tacit.privacy.sampler import sampler_of
+from tacit.server.rule import Rule, build_rule
+
+
+def plan_names() -> list[str]:
+    """Every plan on the shelf."""
+    return sorted({*_files(), *(name.replace("_", "-") for name in method_names())})
+
+
+def load_plan(name: str | Path) -> Plan:
+    """A plan by built-in name or from a TOML file.
+
+    >>> import tacit
+    >>> tacit.plan("popularity").stages[0].trains
+    ('counts',)
+    """
+    if str(name).endswith(".toml"):
+        path = Path(name)
+        if not path.is_file():
+            raise PlanError(f"Plan file {str(name)!r} does not exist; built-in plans: {', '.join(plan_names())}.")
+        return complete(Plan.from_toml(path.read_text(encoding="utf-8")))
+    if name in _files():
+        return complete(Plan.from_toml(_files()[str(name)].read_text(encoding="utf-8")))
+    method = str(name).replace("-", "_")
+    if method not in method_names():
+        raise PlanError(unknown("The shelf", name, plan_names(), "plan"))
+    return suggested(method)
+
+
+def suggested(method: str) -> Plan:
+    """What a method itself suggests, whatever else the shelf has under its name."""
+    return complete(Plan(method.replace("_", "-"), (Stage(method, **method_class(method).suggested),)))
+
+
+def choose(plan: Plan | str | Path, settings: Mapping[str, Any] | None = None, epsilon: float | None = None) -> Plan:
+    """A plan, by itself or by name, with some settings changed and its promise made.
+
+    >>> choose("fcf", {"hyper.dim": 8, "privacy.mechanism": "gaussian"}, epsilon=4).stages[0].privacy["epsilon"]
+    4.0
+    """
+    chosen = plan if isinstance(plan, Plan) else load_plan(plan)
+    # A part is named before its settings are: which of them are known depends on it.
+    for path, value in sorted((settings or {}).items(), key=lambda pair: not _NAMES_A_PART.search(pair[0])):
+        chosen = (
+            _with_mechanism(chosen, path, value) if _MECHANISM.fullmatch(path) else chosen.with_setting(path, value)
+        )
+    if epsilon is not None:
+        chosen = _promised(chosen, epsilon)
+    return complete(chosen)
+
+
+_NAMES_A_PART = re.compile(r"(^|\.)(privacy\.mechanism|server\.rule|cohort\.sampler|method|privacy|server|cohort)$")
+
+
+_MECHANISM = re.compile(r"(?:(\d+)\.)?privacy\.mechanism")
+
+
+class DroppedWarning(UserWarning):
+    """Another mechanism was named, and a setting of the one before it is left out."""
+
+
+def _with_mechanism(plan: Plan, path: str, name: str) -> Plan:
+    """The plan with another mechanism, and those settings of the one before it that this one takes.
+
+    A promise is never left out: one that the other mechanism cannot keep is refused, as elsewhere.
+    """
+    found = _MECHANISM.fullmatch(path)
+    assert found is not None
+    changed = plan.with_setting(path, name)
+    stage = changed.stages[int(found[1] or 1) - 1]
+    before, after = (mechanism_class(one) for one in (plan.stages[int(found[1] or 1) - 1].privacy["mechanism"], name))
+    refused = [
+        one
+        for one in stage.privacy
+        if one not in ("mechanism", *PROMISES) and not takes(after, one, stage.privacy[one])
+    ]
+    lost = [f"{one} = {stage.privacy[one]!r}" for one in refused if stage.privacy[one] != _default(before, one)]
+    if lost:
+        words = f"privacy.mechanism = {name!r} does not take {', '.join(lost)} of {plan.name}, which is left out."
+        warnings.warn(words, DroppedWarning, stacklevel=3)
+    kept = {one: value for one, value in stage.privacy.items() if one not in refused}
+    return changed.with_setting(path.removesuffix(".mechanism"), kept)
+
+
+def _default(part: type, name: str) -> Any:
+    known = known_settings(part)
+    return known[name].default if name in known else None
+
+
+def _promised(plan: Plan, epsilon: float) -> Plan:
+    """The plan with this ε per run; a plan of several stages says how they share it."""
+    sending = [number for number, stage in enumerate(plan.stages, 1) if stage.rounds]
+    if len(sending) > 1 and all("share" in plan.stages[number - 1].privacy for number in sending):
+        return reduce(lambda made, number: made.with_setting(f"{number}.privacy.epsilon", epsilon), sending, plan)
+    if len(sending) != 1:
+        raise PlanError(
+            f"epsilon = {epsilon:g} needs one stage that sends, and {plan.name} has {len(sending)}; set each."
+        )
+    if plan.stages[sending[0] - 1].privacy["mechanism"] == "none":
+        raise PlanError(
+            f"epsilon = {epsilon:g} is an empty promise: {plan.name} adds no noise; name a mechanism, such as 'gaussian' "
+            "(noise at the server) or 'laplace' (noise at home), with the setting privacy.mechanism."
+        )
+    return plan.with_setting(f"{sending[0]}.privacy.epsilon", epsilon)
+
+
+def price_plan(plan: Plan | str | Path, devices: int) -> Price:
+    """What a plan guarantees and what is seen, for a population of this size; refuses what a run would refuse.
+
+    >>> import tacit
+    >>> str(tacit.price("mfu", devices=10).whole)
+    'ε = 0 per run, local, unit user, replace-one, trust: nobody (nothing leaves the device)'
+    """
+    return price(choose(plan), devices)
+
+
+def complete(plan: Plan) -> Plan:
+    """The plan with every default written out, so that its digest says everything that will happen.
+
+    Checks every setting on the way: an unknown name, a wrong type or a broken rule is refused here.
+    """
+    return replace(plan, stages=tuple(_complete(stage, number) for number, stage in enumerate(plan.stages, 1)))
+
+
+def numbers_trained(plan: Plan, n_items: int = 1) -> list[int]:
+    """How many numbers each stage trains; of a table of items, for so many items.
+
+    >>> numbers_trained(load_plan("fcf"), n_items=10) == [10 * load_plan("fcf").stages[0].hyper["dim"]]
+    True
+    """
+    counts = []
+    for stage in plan.stages:
+        params = jax.eval_shape(build(stage, Catalog(n_items)).init, jax.random.key(0))
+        leaves = jax.tree.leaves({name: params[name] for name in stage.trains if name in params})
+        counts.append(sum(math.prod(leaf.shape) for leaf in leaves))
+    return counts
+
+
+def _complete(stage: Stage, number: int) -> Stage:
+    where = f"Plan stage {number}:"
+    method = fill(method_class(stage.method), stage.hyper, f"{where} hyper of {stage.method}", catalog=Catalog(1))
+    parts = {
+        "privacy": build_mechanism(stage.privacy, f"{where} privacy"),
+        "server": build_rule(stage.server, f"{where} server"),
+        "cohort": sampler_of(stage, f"{where} cohort"),
+    }
+    _same_helper(parts["cohort"], method, f"{where} cohort.helper of {stage.method}")
+    reason = misfit(method, parts["privacy"], parts["server"]) if stage.rounds else ""
+    if reason:
+        raise PlanError(
+            f"{where} privacy.mechanism = {stage.privacy['mechanism']!r} does not fit {stage.method}: {reason}."
+        )
+    written = {name: {**getattr(stage, name), **_settings(part)} for name, part in parts.items()}
+    return replace(stage, hyper=_settings(method), **written)
+
+
+# ---- which method takes which mechanism ----
+
+
+def misfit(method: Method, mechanism: Mechanism, rule: Rule) -> str:
+    """Why a method, a mechanism and a rule do not go together; empty where they do."""
+    if rule.reads_pairs and not mechanism.counts_pairs:
+        counting = [name for name in mechanism_names() if mechanism_class(name).counts_pairs]
+        return f"the server's rule needs counts of pairs; set privacy.mechanism to one that makes them: {', '.join(counting)}"
+    if mechanism.counts_pairs and not rule.reads_pairs:
+        return "it counts pairs, and the server's rule does not read them; set another privacy.mechanism"
+    if not keeps_unit(method, mechanism.unit):
+        return (
+            "it promises for one interaction, and one may change more than one position of what this method sends; "
+            "set a privacy.mechanism that promises for a user"
+        )
+    return ""
+
+
+def refusals(method: str) -> dict[str, str]:
+    """For each mechanism, why a method's suggested stage does not take it, whatever its suggested settings; empty where it does.
+
+    >>> refusals("fcf")["gaussian"], refusals("mfu")["gaussian"]
+    ('', 'nothing leaves the device')
+    """
+    stage = suggested(method).stages[0]
+    if sampler_of(stage).fitted != "rounds":
+        return dict.fromkeys(mechanism_names(), "the lab fits the model, and no mechanism is asked")
+    if not stage.rounds:
+        return dict.fromkeys(mechanism_names(), "nothing leaves the device")
+    made, rule = build(stage, Catalog(1)), build_rule(stage.server)
+    return {name: _refusal(made, name, rule) for name in mechanism_names()}
+
+
+def _refusal(method: Method, mechanism: str, rule: Rule) -> str:
+    tried = (build_mechanism({"mechanism": mechanism, **some}) for some in mechanism_class(mechanism).suggested)
+    reasons = [misfit(method, one, rule) for one in tried]
+    return "" if "" in reasons else reasons[0]
+
+
+def _same_helper(sampler: Any, method: Any, where: str) -> None:
+    """What a helper sees is said by its name: a plan that names another would say something else."""
+    named, needed = getattr(sampler, "helper", None), getattr(method, "helper", None)
+    if named and needed and named != needed:
+        raise PlanError(f"{where} must be {needed!r}, got {named!r}; each helper sees something else.")
+
+
+def _settings(part: Any) -> dict[str, Any]:
+    """A part's settings as a plan would write them; what is not set is left out."""
+    values = {name: getattr(part, name) for name in known_settings(type(part))}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _files() -> dict:
+    folder = resources.files("tacit.lab.plans")
+    return {entry.name.removesuffix(".toml"): entry for entry in folder.iterdir() if entry.name.endswith(".toml")}

@@ -1,0 +1,1 @@
+"""Simulation: the engine that runs every device's own code on one machine."""

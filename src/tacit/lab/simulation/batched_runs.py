@@ -1,0 +1,171 @@
+"""Together: several runs of one plan, each on a group of one log's people, as one program over all of them.
+
+A run's people are places in the log, so histories are prepared once for all runs. What differs between runs, parameters,
+homes, cohorts and the server's noise, has a leading axis, and `vmap` takes the engine's rounds along it. Each run ends where
+`simulate` of its people and its seed would, to rounding; hundreds of steps of a network make rounding grow, here as there.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tacit.core.plan import Plan, Stage
+from tacit.device.method import Method, build
+from tacit.device.round import Home, enter, new_home
+from tacit.errors import DataError
+from tacit.lab.analysis.feasibility import warn
+from tacit.lab.data import Population
+from tacit.lab.data.selection import pick
+from tacit.lab.plans.loader import complete
+from tacit.lab.runs.run import simulate
+from tacit.lab.simulation.buckets import Bucket, prepare, secrets
+from tacit.lab.simulation.engine import Awake, Job, State, play_rounds
+from tacit.lab.simulation.federation import Performance
+from tacit.lab.simulation.setup import job_of, run_keys, start_key, start_params
+from tacit.lab.simulation.stage_runner import SCANNED
+from tacit.privacy.price import price
+from tacit.privacy.sampler import All, Sampler, build_sampler
+from tacit.server.round import begin
+
+AT_ONCE = 16  # runs in one program: memory grows with them
+CHUNK = 64  # devices of each run stepped at a time
+
+
+class Models(NamedTuple):
+    """What several runs of one plan released."""
+
+    method: Method
+    params: dict  # [runs, ...]
+
+
+class _Cast(NamedTuple):
+    """Who takes part: the people of all runs, and where in them each run's own stand."""
+
+    log: Population
+    people: np.ndarray  # int64[n], ascending
+    place: np.ndarray  # int64[runs, m]
+    seeds: tuple[int, ...]
+
+
+def learn_together(
+    plan: Plan, log: Population, groups: Sequence[np.ndarray], seeds: Sequence[int], at_once: int = AT_ONCE
+) -> Models:
+    """One run of the plan for each group of people, each with its seed; so many at a time in one program.
+
+    Where the plan pools raw data there are no rounds to share, and runs follow one another.
+    """
+    _check(groups, seeds)
+    plan = complete(plan)
+    if any(build_sampler(stage.cohort).fitted != "rounds" for stage in plan.stages):
+        return learn_apart(plan, log, groups, seeds)
+    methods = [build(stage, log.catalog) for stage in plan.stages]
+    warn(plan, price(plan, len(groups[0])), methods)
+    parts = []
+    for start in range(0, len(groups), at_once):
+        some = slice(start, start + at_once)
+        people = np.unique(np.concatenate(groups[some]))
+        place = np.stack([np.searchsorted(people, group) for group in groups[some]])
+        parts.append(_learn(plan, methods, _Cast(log, people, place, tuple(map(int, seeds[some])))))
+    return Models(methods[-1], jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts))
+
+
+def learn_apart(plan: Plan, log: Population, groups: Sequence[np.ndarray], seeds: Sequence[int]) -> Models:
+    """The same runs, one after the other."""
+    grid = (_longest(log),)
+    runs = [
+        simulate(plan, pick(log, group), seed=seed, quiet=True, performance=Performance(grid=grid))
+        for group, seed in zip(groups, seeds)
+    ]
+    return Models(runs[0].method, jax.tree.map(lambda *leaves: jnp.stack(leaves), *(run.params for run in runs)))
+
+
+def _check(groups: Sequence[np.ndarray], seeds: Sequence[int]) -> None:
+    sizes = sorted({len(group) for group in groups})
+    if len(sizes) != 1 or len(groups) != len(seeds):
+        raise DataError(
+            f"Runs together need groups of one size and a seed for each, got {len(groups)} groups of "
+            f"{' and '.join(map(str, sizes)) or 'no'} people and {len(seeds)} seeds; draw as many people for each."
+        )
+
+
+def _longest(log: Population) -> int:
+    """One length for all histories, so that all runs share a program."""
+    return max(1, int(log.lengths.max()))
+
+
+def _learn(plan: Plan, methods: list[Method], cast: _Cast) -> dict:
+    """The parameters that some runs end with, [runs, ...]."""
+    cost, seeds = price(plan, cast.place.shape[1]), jnp.asarray(cast.seeds)
+    secret, noise = jax.vmap(run_keys)(seeds)
+    params = jax.vmap(lambda seed: start_params(start_key(seed), methods))(seeds)
+    homes = jax.vmap(partial(_homes, cast.people.size))(secret, jnp.asarray(cast.place))
+    for number, (stage, method) in enumerate(zip(plan.stages, methods)):
+        own = prepare(method, cast.log, cast.people, _longest(cast.log))
+        homes = _enter(method, number, homes, own)
+        if not stage.rounds:
+            continue
+        first = jax.tree.map(lambda leaf: leaf[0], (params, homes))
+        job = job_of(stage, number, method, cost, first[0], Bucket(cast.people, 0, own, first[1]))
+        memory = jax.vmap(partial(begin, job.mechanism, job.rule, stage.trains))(params)
+        state = _play(job, stage, cast, noise, State(params, memory, [homes]), own)
+        params, (homes,) = state.params, state.homes
+    return params
+
+
+def _homes(count: int, root: jax.Array, place: jax.Array) -> Home:
+    """Homes of everybody in one run; who is not in it has one that is never woken."""
+    own = secrets(root, np.arange(place.shape[0]))
+    return jax.vmap(new_home)(jnp.zeros((count, *own.shape[1:]), own.dtype).at[place].set(own))
+
+
+@partial(jax.jit, static_argnums=1)
+def _enter(method: Method, number: int, homes: Home, own: Any) -> Home:
+    everybody = jax.vmap(partial(enter, method, number))
+    return jax.vmap(everybody, (0, None))(homes, own)
+
+
+def _play(job: Job, stage: Stage, cast: _Cast, noise: jax.Array, state: State, own: Any) -> State:
+    """Every round of a stage, some hundred in one program."""
+    sampler = build_sampler(stage.cohort)
+    for first in range(0, stage.rounds, SCANNED):
+        rounds = range(first, min(first + SCANNED, stage.rounds))
+        awake = [_awake(sampler, job.stage, rounds, cast)]
+        state = _side_by_side(job, noise, first, len(rounds), awake, state, [own])
+    return state
+
+
+@partial(jax.jit, static_argnums=3, donate_argnums=5)
+def _side_by_side(job: Job, noise: jax.Array, first: Any, count: int, awake: list, state: State, owns: list) -> State:
+    """So many rounds of every run from `first` on: the engine's rounds, along the axis of runs."""
+
+    def one(noise: jax.Array, awake: list[Awake], state: State) -> State:
+        return play_rounds(job, noise, first, jnp.int32(count), count, awake, state, owns)[0]
+
+    return jax.vmap(one, (0, [Awake(0, None)], 0))(noise, awake, state)
+
+
+def _awake(sampler: Sampler, stage: int, rounds: range, cast: _Cast) -> Awake:
+    """Whom each run wakes in each round, as places among everybody; where that is all of its people, once for all rounds."""
+    if isinstance(sampler, All):
+        slots = _in_chunks(cast.place)
+        return Awake(slots, np.int32(slots.shape[1]))
+    devices = cast.place.shape[1]
+    drawn = [[sampler.draw(seed, stage, number, devices) for number in rounds] for seed in cast.seeds]
+    most = max(1, max(ids.size for run in drawn for ids in run))
+    slots = np.full((len(drawn), len(rounds), most), -1, np.int32)
+    for run, place in zip(range(len(drawn)), cast.place):
+        for turn, ids in enumerate(drawn[run]):
+            slots[run, turn, : ids.size] = place[ids]
+    slots = _in_chunks(slots)
+    return Awake(slots, np.full(len(rounds), slots.shape[2], np.int32))
+
+
+def _in_chunks(slots: np.ndarray) -> np.ndarray:
+    """The last axis, cut into chunks of one size; -1 is nobody."""
+    size = min(CHUNK, slots.shape[-1])
+    padded = np.pad(slots, [(0, 0)] * (slots.ndim - 1) + [(0, -slots.shape[-1] % size)], constant_values=-1)
+    return padded.reshape(*slots.shape[:-1], -1, size).astype(np.int32)

@@ -1,0 +1,1 @@
+"""Counts: pairs of items, transitions, neighbours, staying and leaving."""

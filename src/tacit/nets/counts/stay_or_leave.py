@@ -1,0 +1,106 @@
+"""Switch: does a person stay with an item or leave it, and for which; own counts over a prior, and recency on top."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tacit.nets.counts.transitions import Habits, locate
+from tacit.nets.factor.softmax_fit import log_shares, shares
+from tacit.nets.sequence.recency import newest, recency
+
+
+class Counts(NamedTuple):
+    """How strongly the priors count, in events, and how recency is rewarded."""
+
+    arrivals: float  # κ₁, of where a person goes at all
+    steps: float  # κ₂, of where a person goes from one item
+    stays: float  # κs, of whether a person stays
+    stay: float  # c₀, the log odds of staying before anything is known
+    temper: float  # how much of the log probability counts beside recency
+    bonus: tuple[float, float, float]  # for the item used before this one, the one before that, and older ones
+
+
+def arrivals(table: jax.Array) -> jax.Array:
+    """E_j = Σ_{i≠j} n_ij, from n_ij float[n, n]."""
+    return table.sum(axis=0) - jnp.diagonal(table)
+
+
+def marginal(arrived: jax.Array, prior: jax.Array, strength: float) -> jax.Array:
+    """m = (E + κ₁ e)/(ΣE + κ₁), for a prior e that sums to 1."""
+    return (arrived + strength * prior) / (arrived.sum() + strength)
+
+
+def stay(stayed: jax.Array, times: jax.Array, logit: jax.Array, strength: float) -> jax.Array:
+    """π_ii = (n_ii + κs σ(logit))/(n_i + κs)."""
+    return (stayed + strength * jax.nn.sigmoid(logit)) / (times + strength)
+
+
+def leave(steps: jax.Array, logits: jax.Array, others: jax.Array, strength: float) -> jax.Array:
+    """(n_ij + κ₂ g_ij)/(n°_i + κ₂) for j ≠ i, with g = softmax of the logits over the others; 0 elsewhere.
+
+    Everything is [n] for one item i; `others` says which j may follow.
+    """
+    steps = jnp.where(others, steps, 0.0)
+    return (steps + strength * shares(logits, others)) / (steps.sum() + strength)
+
+
+def surprise(seen: jax.Array, to: jax.Array, stays: jax.Array) -> jax.Array:
+    """−Σ seen log π / Σ seen: the mean cross-entropy of steps seen, float[n, n], under π_ii and π_ij = (1 − π_ii) to_ij."""
+    own = jnp.eye(seen.shape[0], dtype=bool)
+    chances = jnp.where(own, stays[:, None], (1 - stays)[:, None] * to)
+    return -(seen * jnp.log(jnp.maximum(chances, 1e-30))).sum() / jnp.maximum(seen.sum(), 1.0)
+
+
+class Moment(NamedTuple):
+    """What is known when a person has just used an item, about the candidates for the next."""
+
+    here: jax.Array  # bool[c], the candidate that is that item
+    offered: jax.Array  # bool[c], False on padding
+    arrived: jax.Array  # float[c], E
+    steps: jax.Array  # float[c], n_ij from that item
+    stayed: jax.Array  # n_ii
+    times: jax.Array  # n_i
+    recency: jax.Array  # int[c], as `session.recency` counts
+    begun: jax.Array  # bool[], False before the first event of a session
+
+
+def moment(own: Habits, recent: jax.Array, candidates: jax.Array) -> Moment:
+    """What a person's habits say after the latest events of a session."""
+    table, last = own.table, newest(recent, 1)[0]
+    place, here = locate(own.items, candidates), candidates == last
+    at = locate(own.items, last)
+    row = jnp.where(at >= 0, table[at], 0.0)
+    return Moment(
+        here,
+        candidates >= 0,
+        jnp.where(place >= 0, arrivals(table)[place], 0.0),
+        jnp.where(place >= 0, row[place], 0.0),
+        jnp.where(at >= 0, row[at], 0.0),
+        row.sum(),
+        recency(recent, candidates),
+        last >= 0,
+    )
+
+
+def log_odds(now: Moment, counts: Counts, prior: jax.Array, link: jax.Array, lean: jax.Array) -> jax.Array:
+    """The score of each candidate: log π_ii to stay; log(1 − π_ii) + log softmax(τ log π_ij + bonus) to go to j.
+
+    Before the first event of a session it is log m.
+
+    Args:
+        now: what the person's own habits say.
+        counts: how strongly the priors count.
+        prior: float[c], e, where people like this person go; sums to 1 over what is offered.
+        link: float[c], what is added to log m after this very item.
+        lean: float[], what is added to the log odds of staying with it.
+    """
+    m = marginal(now.arrived, prior, counts.arrivals)
+    common, others = jnp.log(jnp.maximum(m, 1e-30)), now.offered & ~now.here
+    to = leave(now.steps, common + link, others, counts.steps)
+    first, second, older = counts.bonus
+    bonus = jnp.select([now.recency == 1, now.recency == 2, now.recency > 2], [first, second, older], 0.0)
+    onward = log_shares(counts.temper * jnp.log(jnp.maximum(to, 1e-30)) + bonus, others)
+    stays = stay(now.stayed, now.times, counts.stay + lean, counts.stays)
+    moved = jnp.where(now.here, jnp.log(stays), jnp.log1p(-stays) + onward)
+    return jnp.where(now.begun, moved, common)

@@ -1,0 +1,1 @@
+"""Factor models: matrix factorisation, its solvers, BPR, softmax fits."""

@@ -1,0 +1,1 @@
+"""Feed-forward parts: towers, fields, text, graph attention, dropout, local SGD."""

@@ -1,0 +1,1 @@
+"""Sequences: encoders, recurrent and attention layers, masked items, windows and segments."""

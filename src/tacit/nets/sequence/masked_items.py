@@ -1,0 +1,150 @@
+"""Masks: what stood in a sequence before something else was put there? Item vectors that need no label.
+
+A view is a sequence with one item replaced by a random one, and the same sequence with a segment replaced by another of
+its own. The encoder Σ, a gated recurrent unit, reads either; Ψ, one layer, reads an item.
+
+L_IM = −ln softmax of Σ(X̂)·Ψ(v) among Σ(X̂)·Ψ(v̂),  L_SM the same of Σ(X̄)·Σ(s) among Σ(X̄)·Σ(s̄)
+
+What was right is in the denominator, so both are at least 0.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tacit.nets.neural.two_tower import dense
+from tacit.nets.sequence.encoder import sampled_loss
+from tacit.nets.sequence.gru import last_state, new_gru
+
+READER = ("reader_input", "reader_state", "reader_item")  # Σ, Σ, Ψ
+SHORTEST = 2  # of segments
+
+
+class Shape(NamedTuple):
+    """How large a view is."""
+
+    length: int  # of the sequence
+    rivals: int  # for an item, and for a segment
+    longest: int  # of segments
+
+    @property
+    def size(self) -> int:
+        """How many items stand in a view, each as often as it is looked at."""
+        return 2 * self.length + (1 + self.rivals) * (1 + self.longest)
+
+
+class View(NamedTuple):
+    """The parts of a view: numbers of items, their vectors, or whether they are real."""
+
+    masked: jax.Array  # [L, ...]: one item is another
+    items: jax.Array  # [1 + K, ...]: the right one first
+    cut: jax.Array  # [L, ...]: a segment is another
+    segments: jax.Array  # [1 + K, S, ...]: the right one first
+
+
+def new_reader(key: jax.Array, dim: int) -> dict[str, jax.Array]:
+    """Σ and Ψ before training."""
+    one, other = jax.random.split(key)
+    return dict(zip(READER, (*new_gru(one, dim, dim), dense(other, dim, dim, 1.0))))
+
+
+@partial(jax.jit, static_argnums=(2, 3, 4))
+def views(key: jax.Array, sequence: jax.Array, count: int, shape: Shape, n_items: int) -> tuple[jax.Array, jax.Array]:
+    """So many views of one sequence int32[L], padded at its end with -1: item numbers [count, size], -1 where not real.
+
+    The second array says which entries are real. A sequence too short for a view has none: neither its item nor its
+    segment is asked for. What is drawn depends on the key and the real events alone, not on padding.
+    """
+    keys = jax.random.split(key, count)
+    numbers = jax.vmap(lambda k: _flat(_view(k, sequence, shape, n_items)))(keys)
+    return numbers, numbers >= 0
+
+
+@partial(jax.jit, static_argnums=1)
+def contrast(theta: dict, shape: Shape, x: jax.Array, real: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(L_IM, L_SM) of views, the means over those that ask: vectors [views, size, d], real bool[views, size]."""
+    items, segments, asks = jax.vmap(lambda x, real: _contrast(theta, parts(x, shape), parts(real, shape)))(x, real)
+    mean = jnp.stack([items, segments]) / jnp.maximum(asks.sum(0), 1.0)[:, None]
+    item, segment = mean.sum(1)
+    return item, segment
+
+
+def read(theta: dict, x: jax.Array, real: jax.Array) -> jax.Array:
+    """Σ of sequences of vectors [..., L, d]."""
+    return last_state((theta["reader_input"], theta["reader_state"]), x, real)
+
+
+def known(theta: dict, x: jax.Array) -> jax.Array:
+    """Ψ of item vectors [n, d]."""
+    return x @ theta["reader_item"][:-1] + theta["reader_item"][-1]
+
+
+def info_nce(context: jax.Array, candidates: jax.Array, real: jax.Array) -> jax.Array:
+    """−ln softmax of context·candidate for the first candidate, among those that are real; 0 where it is not.
+
+    >>> c, v = jnp.array([0.5, -0.2, 0.9]), jnp.array([[0.4, 0.1, 0.8], [0.1, 0.9, -0.3], [-0.6, 0.2, 0.5]])
+    >>> round(float(info_nce(c, v, jnp.ones(3, bool))), 6)
+    0.546025
+    """
+    lost = sampled_loss((candidates @ context)[None], real[None])[0]
+    return jnp.where(real[0], lost, 0.0)
+
+
+def parts(flat: jax.Array, shape: Shape) -> View:
+    """A view's parts, out of what stands side by side."""
+    length, several = shape.length, 1 + shape.rivals
+    masked, items, cut, segments = jnp.split(flat, [length, length + several, 2 * length + several])
+    return View(masked, items, cut, segments.reshape(several, shape.longest, *flat.shape[1:]))
+
+
+def _flat(view: View) -> jax.Array:
+    return jnp.concatenate([part.ravel() for part in view])
+
+
+def _contrast(theta: dict, x: View, real: View) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """L_IM, L_SM, and whether each is asked."""
+    # sequences of one length are read side by side: half as many steps
+    masked, cut = read(theta, jnp.stack([x.masked, x.cut]), jnp.stack([real.masked, real.cut]))
+    item = info_nce(masked, known(theta, x.items), real.items)
+    segment = info_nce(cut, read(theta, x.segments, real.segments), real.segments.any(axis=1))
+    return item, segment, jnp.stack([real.items[0], real.segments[0].any()]).astype(jnp.float32)
+
+
+def _view(key: jax.Array, sequence: jax.Array, shape: Shape, n_items: int) -> View:
+    """Masked at one place, cut at another; a rival that is right after all, or stands beside it, is none."""
+    item, segment = jax.random.split(key)
+    count = (sequence >= 0).sum()
+    masked, items = _mask_item(item, sequence, count, shape, n_items)
+    cut, segments = _mask_segment(segment, sequence, count, shape)
+    return View(masked, items, cut, segments)
+
+
+def _mask_item(key: jax.Array, sequence: jax.Array, count: jax.Array, shape: Shape, n_items: int) -> tuple:
+    """X̂ and [v, v̂ …]; an item needs another beside it."""
+    u = jax.random.uniform(key, (2 + shape.rivals,))
+    at = (count * u[0]).astype(jnp.int32)
+    drawn = (n_items * u[1:]).astype(jnp.int32)
+    right = sequence[at]
+    rivals = jnp.where((drawn[1:, None] == sequence).any(axis=1), -1, drawn[1:])
+    asks = count >= 2
+    return sequence.at[at].set(drawn[0]), jnp.where(asks, jnp.append(right, rivals), -1)
+
+
+def _mask_segment(key: jax.Array, sequence: jax.Array, count: jax.Array, shape: Shape) -> tuple:
+    """X̄ and [s, s̄ …], the first s̄ being what was put in s's place; a segment needs another place to come from."""
+    u = jax.random.uniform(key, (2 + shape.rivals,))
+    longest = jnp.minimum(shape.longest, count - 1)
+    long = SHORTEST + ((longest - SHORTEST + 1) * u[0]).astype(jnp.int32)
+    starts = count - long + 1
+    at = (starts * u[1]).astype(jnp.int32)
+    others = (at + 1 + ((starts - 1) * u[2:]).astype(jnp.int32)) % jnp.maximum(starts, 1)  # any start but this one
+    step = jnp.arange(shape.longest)
+    segments = jnp.where(step < long, sequence[jnp.append(at, others)[:, None] + step], -1)
+    same = (segments == segments[0]).all(axis=1).at[0].set(False)
+    inside = jnp.arange(sequence.shape[0]) - at
+    replaced = segments[1, jnp.clip(inside, 0, shape.longest - 1)]
+    cut = jnp.where((inside >= 0) & (inside < long), replaced, sequence)
+    rivals = jnp.where(same[:, None], -1, segments)
+    return cut, jnp.where(longest >= SHORTEST, rivals, -1)

@@ -1,0 +1,1 @@
+"""Accounting: what many events cost together."""

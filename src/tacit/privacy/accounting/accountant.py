@@ -1,0 +1,297 @@
+"""Accountant: what many events cost together. One guarded door to the arithmetic of privacy.
+
+`compose` takes what happened and answers with the tightest bound it can prove; `calibrate` and `per_message` go the
+other way and round to the safe side. The rest are the parts they are made of; each says for which sampling and which
+neighbours it holds and what its multiplier means.
+
+Neighbours. `replace_one`: one device's data is exchanged for any other. `zero_out`: it is exchanged for nothing to say,
+and the device still takes part. `add_remove`: the device is there, or not. Two neighbours' sums differ by at most one
+contribution under the last two, and by two under the first, for a contribution and its replacement may be opposite; so
+a Gaussian event of noise n has the multiplier n, or n/2.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from scipy.optimize import brentq
+
+from tacit.errors import PlanError
+from tacit.privacy.accounting.closed_form import amplified as amplified
+from tacit.privacy.accounting.closed_form import check_delta as check_delta
+from tacit.privacy.accounting.closed_form import check_delta_range, gaussian_epsilon, kov
+from tacit.privacy.accounting.closed_form import default_delta as default_delta
+from tacit.privacy.accounting.closed_form import gaussian_delta as gaussian_delta
+from tacit.privacy.accounting.closed_form import gaussian_noise as gaussian_noise
+from tacit.privacy.accounting.closed_form import group as group
+from tacit.privacy.accounting.closed_form import guess_bound as guess_bound
+from tacit.privacy.accounting.closed_form import parallel as parallel
+from tacit.privacy.accounting.closed_form import pure_sum as pure_sum
+from tacit.privacy.accounting.closed_form import unamplified as unamplified
+from tacit.privacy.accounting.events import (
+    Event,
+    FixedGaussian,
+    FixedPure,
+    Gaussian,
+    PoissonGaussian,
+    Pure,
+    Relation,
+    Spent,
+    Unbounded,
+)
+from tacit.privacy.accounting.pld import SMALLEST_DELTA, attacked, composed_epsilon
+from tacit.privacy.accounting.pld import Interval as Interval
+from tacit.privacy.accounting.pld import pld_fixed as pld_fixed
+from tacit.privacy.accounting.pld import pld_poisson as pld_poisson
+from tacit.privacy.accounting.pld import pld_poisson_replace as pld_poisson_replace
+from tacit.privacy.accounting.rdp import overcounted as overcounted
+from tacit.privacy.accounting.rdp import rdp_fixed as rdp_fixed
+from tacit.privacy.accounting.rdp import rdp_poisson as rdp_poisson
+from tacit.privacy.accounting.rdp import renyi_epsilon
+
+_RELATIONS = ("replace_one", "add_remove", "zero_out")
+_NOISES = (1e-4, 1e9)  # calibration looks no further
+_CLOSE = 5e-5  # how close to the least noise calibration comes, relatively
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What ε is at most, what it is at least as far as is known, and which analysis says so."""
+
+    epsilon: float
+    lower: float  # proved by an attack; 0 when nothing is known
+    by: str
+
+
+# ---- many events together ----
+
+
+def compose(spent: Iterable[tuple[Event, int]], delta: float, relation: Relation = "replace_one") -> Bound:
+    """The tightest bound on ε for all these events together: rounds, messages and stages alike.
+
+    >>> compose([(Pure(1.0), 3)], 0.0)
+    Bound(epsilon=3.0, lower=0.0, by='pure sum')
+
+    Pure events hold between any two inputs, so they cover replace-one and zero-out; under add-remove they are refused,
+    because a message shows that its sender took part. A cohort of fixed size is analysed under replace-one only.
+    """
+    check_delta_range(delta)
+    return _compose(_tidy(spent, relation), delta, relation)
+
+
+@lru_cache(maxsize=1024)
+def _compose(spent: Spent, delta: float, relation: Relation) -> Bound:
+    epsilon, by = _upper_bound(spent, delta, relation)
+    exact = by in ("analytic Gaussian", "none", "nothing sent")
+    lower = epsilon if exact else _lower_bound(spent, delta, relation)
+    return Bound(epsilon, min(lower, epsilon), by)
+
+
+def _upper_bound(spent: Spent, delta: float, relation: Relation, coarse: float | None = None) -> tuple[float, str]:
+    """The least bound and its name. A search says how `coarse` a grid will do, and goes without the slower bounds."""
+    if not spent:
+        return 0.0, "nothing sent"
+    pure = [(event.epsilon, count) for event, count in spent if isinstance(event, Pure)]
+    if any(isinstance(event, Unbounded) for event, _ in spent) or (delta == 0 and len(pure) < len(spent)):
+        return math.inf, "none"
+    if all(isinstance(event, Gaussian) for event, _ in spent):
+        return gaussian_epsilon(_together(spent, relation), delta), "analytic Gaussian"
+    found = [(math.fsum(count * epsilon for epsilon, count in pure), "pure sum")] if len(pure) == len(spent) else []
+    if found and delta == 0:
+        return found[0]
+    if found and len(spent) == 1:
+        return min(*found, (kov(*pure[0], delta), "KOV"))
+    if delta >= SMALLEST_DELTA:
+        found.append((composed_epsilon(spent, relation, delta, coarse or 1.0), "PLD"))
+    if coarse is None or all(math.isinf(epsilon) for epsilon, _ in found):
+        found.append((renyi_epsilon(spent, relation, delta), "RDP"))
+    return min(found)
+
+
+def _lower_bound(spent: Spent, delta: float, relation: Relation) -> float:
+    """The best single attack: composing more can only reveal more."""
+    if delta < SMALLEST_DELTA:
+        return 0.0
+    found = [0.0]
+    gaussians = tuple((event, count) for event, count in spent if isinstance(event, Gaussian))
+    if gaussians:
+        found.append(gaussian_epsilon(_together(gaussians, relation), delta))
+    for event, count in spent:
+        if isinstance(event, FixedGaussian):
+            found.append(attacked(event.cohort / event.devices, event.noise / 2, count, delta))
+        if isinstance(event, PoissonGaussian):
+            found.append(attacked(event.rate, event.noise, count, delta))
+    return max(found)
+
+
+def _together(spent: Spent, relation: Relation) -> float:
+    """The multiplier of one Gaussian that tells as much as all of these: 1/z² = Σ count/z²."""
+    distance = 2.0 if relation == "replace_one" else 1.0
+    information = sum(count * (distance / event.noise) ** 2 for event, count in spent if isinstance(event, Gaussian))
+    return 1 / math.sqrt(information)
+
+
+def _tidy(spent: Iterable[tuple[Event, int]], relation: Relation) -> Spent:
+    """The same events checked, in their simplest form, equal ones counted together, in one order."""
+    if relation not in _RELATIONS:
+        raise PlanError(f"relation must be one of {', '.join(_RELATIONS)} to be accounted for, got {relation!r}.")
+    totals: Counter[Event] = Counter()
+    for event, count in spent:
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise PlanError(f"the count of {event!r} must be a whole number, at least 0, got {count!r}.")
+        parts = event.parts if isinstance(event, Pure) else 1
+        totals[_simplest(event, relation)] += count * parts
+    kept = [(event, count) for event, count in totals.items() if count and not _tells_nothing(event)]
+    return tuple(sorted(kept, key=repr))
+
+
+def _simplest(event: Event, relation: Relation) -> Event:
+    """A whole cohort or a certain coin is no sampling; no noise is no bound. Refuses what has no meaning."""
+    match event:
+        case Pure(epsilon, parts):
+            _check(epsilon >= 0 and parts >= 1, event, "an epsilon of at least 0 and at least 1 part")
+            if relation == "add_remove":
+                raise PlanError(
+                    f"{event!r} cannot be accounted for under add_remove: a message shows that its sender took part; "
+                    "ask for zero_out or replace_one."
+                )
+            return Unbounded("no randomness") if math.isinf(epsilon) else Pure(epsilon / parts)
+        case FixedPure(epsilon, cohort, devices):
+            _check(1 <= cohort <= devices, event, "a cohort of at least 1 and at most its devices")
+            _check_replaced(event, relation)
+            return _simplest(Pure(amplified(epsilon, cohort / devices)), relation)
+        case Gaussian(noise):
+            whole = True
+        case PoissonGaussian(noise, rate):
+            _check(0 <= rate <= 1, event, "a rate between 0 and 1")
+            whole = rate == 1
+        case FixedGaussian(noise, cohort, devices):
+            _check(1 <= cohort <= devices, event, "a cohort of at least 1 and at most its devices")
+            _check_replaced(event, relation)
+            whole = cohort == devices
+        case _:
+            return event
+    _check(noise >= 0, event, "a noise of at least 0")
+    if noise == 0:
+        return Unbounded("no noise")
+    return Gaussian(noise) if whole else event
+
+
+def _check(holds: bool, event: Event, rule: str) -> None:
+    if not holds:
+        raise PlanError(f"an event needs {rule}, got {event!r}.")
+
+
+def _check_replaced(event: Event, relation: Relation) -> None:
+    if relation != "replace_one":
+        raise PlanError(
+            f"{event!r} cannot be accounted for under {relation}: a cohort of fixed size is analysed under "
+            "replace_one; ask for that, or draw the cohort with the sampler 'poisson'."
+        )
+
+
+def _tells_nothing(event: Event) -> bool:
+    return event == Pure(0.0) or getattr(event, "noise", 0.0) == math.inf or getattr(event, "rate", 1.0) == 0
+
+
+# ---- the other way: from a budget to noise ----
+
+
+def calibrate(
+    spend: Callable[[float], Iterable[tuple[Event, int]]],
+    epsilon: float,
+    delta: float,
+    relation: Relation = "replace_one",
+) -> float:
+    """The least noise for which what `spend(noise)` lists costs at most ε, to a ten-thousandth and never below it.
+
+    >>> noise = calibrate(lambda noise: [(Gaussian(noise), 1)], epsilon=1.0, delta=1e-6, relation="add_remove")
+    >>> f"{noise:.3f}"
+    '4.225'
+    """
+    _check_budget(epsilon)
+    check_delta_range(delta)
+
+    def excess(log_noise: float, coarse: float) -> float:
+        cost, _ = _upper_bound(_tidy(spend(math.exp(log_noise)), relation), delta, relation, coarse)
+        return math.log(min(max(cost, 1e-9), 1e9) / epsilon)
+
+    def rough(log_noise: float) -> float:
+        return excess(log_noise, 8.0)
+
+    def fine(log_noise: float) -> float:
+        return excess(log_noise, 1.0)
+
+    middle = _root(rough, *_bracket(rough, epsilon, delta), 1e-3)
+    low, high = middle - 0.05, middle + 2e-3
+    while fine(high) > 0:
+        low, high = high, high + 0.05
+    while fine(low) <= 0 and low > math.log(_NOISES[0]):
+        low, high = low - 0.05, low
+    noise = math.exp(_root(fine, low, high, _CLOSE / 2))
+    while compose(spend(noise), delta, relation).epsilon > epsilon:
+        noise *= 1 + _CLOSE
+    return noise
+
+
+def _root(excess: Callable[[float], float], low: float, high: float, close: float) -> float:
+    """Where the excess changes its sign; `low` itself where there is none even there."""
+    return low if excess(low) <= 0 else float(brentq(excess, low, high, xtol=close))  # pyright: ignore[reportArgumentType]
+
+
+def _bracket(excess: Callable[[float], float], epsilon: float, delta: float) -> tuple[float, float]:
+    """Logarithms of a noise that costs too much and of one that does not, a factor of two apart."""
+    smallest, largest = map(math.log, _NOISES)
+    x, pace = 0.0, math.log(2)
+    if excess(x) > 0:
+        while excess(x + pace) > 0:
+            x += pace
+            if x > largest:
+                raise PlanError(
+                    f"epsilon = {epsilon!r} with delta = {delta!r} cannot be reached by any noise; allow a larger "
+                    "epsilon or delta, or fewer rounds."
+                )
+        return x, x + pace
+    while excess(x - pace) <= 0:
+        x -= pace
+        if x < smallest:
+            return x, x
+    return x - pace, x
+
+
+def per_message(epsilon: float, messages: int, delta: float, parts: int = 1) -> float:
+    """The largest ε for one message such that all messages together cost at most ε, never above it.
+
+    A message is made of `parts` independent pure parts, each with an equal share (k bits of ε/k). Without δ the budget
+    is split evenly; with δ, by KOV where that allows more.
+
+    >>> per_message(3.0, 3, 0.0)
+    1.0
+    """
+    _check_budget(epsilon)
+    check_delta_range(delta)
+    if messages < 1 or parts < 1:
+        raise PlanError(f"messages and parts must be at least 1, got {messages!r} and {parts!r}.")
+    even = epsilon / messages
+    while messages * even > epsilon:
+        even = math.nextafter(even, 0.0)
+    if delta == 0:
+        return even
+
+    def excess(share: float) -> float:
+        return kov(share / parts, messages * parts, delta) - epsilon
+
+    high = 2 * even
+    while excess(high) < 0:
+        high *= 2
+    share = _root(lambda share: -excess(share), even / 2, high, 1e-12 * even)
+    while excess(share) > 0:
+        share *= 1 - 1e-9
+    return max(even, share)
+
+
+def _check_budget(epsilon: float) -> None:
+    if not 0 < epsilon < math.inf:
+        raise PlanError(f"epsilon must be above 0 and finite to find noise for it, got {epsilon!r}.")

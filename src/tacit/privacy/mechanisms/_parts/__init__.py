@@ -1,0 +1,1 @@
+"""Parts that several mechanisms share; none of them is a mechanism."""

@@ -1,0 +1,197 @@
+"""gaussian: bound the update in L2 norm and add normal noise, at the server to the sum, or at home to the message."""
+
+import math
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import equinox as eqx
+
+from tacit.core.settings import setting
+from tacit.errors import PlanError
+from tacit.privacy.accounting.events import Event
+from tacit.privacy.accounting.events import Gaussian as GaussianEvent
+from tacit.privacy.claim import Claim, Per
+from tacit.privacy.mechanism import Spread, delta_setting, epsilon_setting, messages_setting, wire_setting
+from tacit.privacy.mechanisms._parts.clipped_sum import Clipped
+from tacit.privacy.mechanisms._parts.local_dp import ASKED, DRAWN, FLOATS, RELEASED, REPORTS, TOWARDS_SERVER
+from tacit.privacy.sampler import Exposure
+
+
+class Gaussian(Clipped):
+    """Clip to ‖x‖₂ ≤ S at home; add N(0, (noise·S)²) to every number.
+
+    - `place = "central"`: the server adds the noise once, to the sum of the cohort, and divides by the planned size of
+      the cohort, so that a device that does not answer counts as zero.
+    - `place = "local"`: each device adds it to its own message.
+
+    `noise` is in units of the clip bound S. Two neighbours that replace one device by another differ by 2S, so the
+    multiplier an accountant sees is noise/2; where neighbours differ by one device's presence (Poisson cohorts), it is
+    noise. Give `epsilon` for the run and the noise is found, or give `noise` and the ε is told.
+
+    Where several stages of a plan keep one promise together, each names the same `epsilon` and its `share` of it: the
+    noise is that of ε, divided by √share, so that shares which sum to 1 cost ε exactly. It takes rounds of everybody.
+
+    Some algorithms add the noise to the parameters, after the server's step α. `after_step` says that α: the sum then
+    gets noise/α, the step turns it into noise, and noise/α is what the accountant is told.
+
+    With `quantile` the bound moves from round to round, towards that quantile of the updates' lengths: `clip` is where it
+    starts, `quantile_rate` how fast it moves (0.2), and each report says beside its update whether it was within. The
+    server adds `quantile_noise` to that count, in people. `noise` then prices sum and count together, and the sum gets
+    what is left (see `tacit.privacy.mechanisms._parts.adaptive_clip`).
+
+    Guarantee:
+        `central`: (ε, δ) for everything released, all rounds together, unit user; the server sees every clipped report
+        and must be trusted. Cohorts drawn by chance make it stronger, as long as nobody learns who was drawn. `local`:
+        (ε, δ) of each message between any two updates of one device, whoever reads it. Unbiased for the clipped
+        update. noise = 0 is ε = ∞. The bound may be any, and may move: ε counts in multiples of it.
+
+    Paper: Balle and Wang, "Improving the Gaussian mechanism for differential privacy" (ICML 2018).
+    """
+
+    messages: int | None = messages_setting()
+    wire: Literal["dense"] = wire_setting()
+    place: Literal["central", "local"] = setting("central")
+    clip: float = setting(1.0, above=0.0)
+    noise: float | None = setting(None, at_least=0.0)
+    after_step: float | None = setting(None, above=0.0)
+    epsilon: float | None = epsilon_setting()
+    share: float | None = setting(None, above=0.0, at_most=1.0)
+    delta: float | None = delta_setting()
+    quantile: float | None = setting(None, above=0.0, at_most=0.99)
+    quantile_rate: float | None = setting(None, above=0.0)
+    quantile_noise: float | None = setting(None, above=0.0)
+    cohort: float | None = eqx.field(static=True, default=None)  # the planned size, once settled
+    suggested: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"epsilon": 2.0},
+        {"noise": 1.5, "clip": 0.5},
+        {"epsilon": 2.0, "place": "local"},
+        {"noise": 4.0, "clip": 2.0, "place": "local"},
+        {"noise": 1.5, "quantile": 0.5, "quantile_noise": 1.0},
+    )
+
+    def __check_init__(self):
+        if self.noise is None and self.epsilon is None:
+            raise PlanError("privacy of gaussian must give epsilon (for the run) or noise, got neither.")
+        if self.after_step is not None and self.place == "local":
+            raise PlanError(
+                f"privacy.after_step = {self.after_step:g} is for noise at the server, got place = 'local'; leave it out."
+            )
+        if self.share is not None and self.epsilon is None:
+            raise PlanError(f"privacy.share = {self.share:g} is a part of privacy.epsilon, and there is none; give it.")
+        self.check_quantile()
+
+    def settle(self, exposure: Exposure) -> "Gaussian":
+        """Find δ and the noise, and check that the promise is kept."""
+        from tacit.privacy.accounting import accountant
+
+        exposure = exposure.at_most(self.messages)
+        delta = accountant.default_delta(exposure.devices) if self.delta is None else self.delta
+        accountant.check_delta(delta, exposure.devices, "privacy.delta")
+        settled = replace(self, delta=delta, cohort=exposure.cohort)
+        if self.place == "local":
+            settled = replace(settled, messages=exposure.messages)
+        if self.noise is None:
+            # `spent` below is what is claimed, so what is calibrated is what is claimed.
+            assert self.epsilon is not None
+            settled = replace(settled, noise=0.0)
+            found = accountant.calibrate(
+                lambda found: replace(settled, noise=found).spent(exposure),
+                self.epsilon,
+                delta,
+                self.relation(exposure),
+            )
+            settled = replace(settled, noise=self._of_share(found, settled.spent(exposure)[0][0]))
+        settled.check_promise(exposure)
+        _ = settled.deviation  # a split that cannot be is refused here
+        return settled
+
+    def _of_share(self, found: float, event: Event) -> float:
+        """The noise of a share of the promise: multipliers z/√s compose to z where Σ s = 1."""
+        if self.share is None:
+            return found
+        if not isinstance(event, GaussianEvent):
+            raise PlanError(
+                f"privacy.share = {self.share:g} takes rounds of everybody, got cohorts drawn by chance; set sampler = "
+                "'all', or give each stage an epsilon of its own."
+            )
+        return found / math.sqrt(self.share)
+
+    def check_promise(self, exposure: Exposure) -> None:
+        """Refuse an epsilon that the noise does not keep."""
+        cost = next(claim for claim in self.claim(exposure) if claim.per == "run")
+        if self.epsilon is not None and cost.epsilon > self.epsilon * (1 + 1e-9):
+            raise PlanError(
+                f"privacy.epsilon = {self.epsilon:g} is a promise that noise = {self.noise:g} does not keep: the run "
+                f"costs {cost.epsilon:.4g} at δ = {self.delta:g}. Leave one of the two out."
+            )
+
+    @property
+    def multiplier(self) -> float:
+        """The noise that is priced, in units of the clip bound: of the sum, and of the count where there is one."""
+        if self.noise is None:
+            raise PlanError("privacy.epsilon is not turned into noise yet; settle the mechanism for a population.")
+        return self.noise / (1.0 if self.after_step is None else self.after_step)
+
+    def spent(self, exposure: Exposure) -> tuple[tuple[Event, int], ...]:
+        """What one device goes through in the run."""
+        exposure = exposure.at_most(self.messages)
+        if self.place == "local":
+            return ((GaussianEvent(self.multiplier), exposure.messages),)
+        return (exposure.gaussian(self.multiplier),)
+
+    def event(self, exposure: Exposure) -> tuple[Event, int]:
+        """One message; or, where chance chose the cohorts, all rounds together."""
+        ((event, count),) = self.spent(exposure)
+        return event, 1 if isinstance(event, GaussianEvent) else count
+
+    def relation(self, exposure: Exposure) -> Literal["replace_one", "add_remove"]:
+        """The neighbours of the claim: any two updates at home, the sampler's at the server."""
+        return "replace_one" if self.place == "local" else exposure.relation
+
+    def claim(self, exposure: Exposure) -> tuple[Claim, ...]:
+        """(ε, δ) of the run first, then of a part of it."""
+        return self._local(exposure) if self.place == "local" else self._central(exposure)
+
+    def _local(self, exposure: Exposure) -> tuple[Claim, ...]:
+        ((event, count),) = self.spent(exposure)
+        message = self._one(((event, 1),), "message", "replace_one", "local")
+        return message, self._one(((event, count),), "run", "replace_one", "local")
+
+    def _central(self, exposure: Exposure) -> tuple[Claim, ...]:
+        relation, ((event, count),) = self.relation(exposure), self.spent(exposure)
+        return (
+            TOWARDS_SERVER,
+            self._one(((event, 1),), "round", relation, "central"),
+            self._one(((event, count),), "run", relation, "central"),
+        )
+
+    def _one(self, spent: tuple, per: Per, relation: Any, model: Any) -> Claim:
+        from tacit.privacy.accounting import accountant
+
+        delta = self.delta or 0.0
+        epsilon = accountant.compose(spent, delta, relation).epsilon
+        words = (FLOATS,) if model == "local" else (*_central_words(spent[0][0]), FLOATS)
+        trust = "nobody" if model == "local" else "server"
+        return Claim(model, "user", relation, epsilon, delta, per, "corrected", trust, words)
+
+    def spread(self, numbers: int, reports: float) -> Spread:
+        """At best S/√D; σ of noise in the sum, or in each report."""
+        counted = reports if self.place == "central" else math.sqrt(reports)
+        return Spread(self.clip / math.sqrt(numbers), self.deviation / counted)
+
+    @property
+    def always_releases(self) -> bool:
+        """At the server: a round without noise would tell that its cohort was empty."""
+        return self.place == "central"
+
+    def visible(self) -> tuple[str, ...]:
+        """Participation; at the server, everything but what is released."""
+        if self.place == "local":
+            return (ASKED,)
+        within = () if self.quantile is None else ("the server sees whether each update was within the clip",)
+        return (ASKED, REPORTS, *within)
+
+
+def _central_words(event: Event) -> tuple[str, ...]:
+    """What a central claim rests on."""
+    return (RELEASED,) if isinstance(event, GaussianEvent) else (RELEASED, DRAWN)

@@ -1,0 +1,210 @@
+"""laplace: bound the update and add double-exponential noise, at home to the message, or at the server to the sum."""
+
+import math
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from tacit.core.settings import setting
+from tacit.core.sparse_rows import dense_tree
+from tacit.errors import PlanError
+from tacit.privacy.accounting.events import Event, FixedPure, Unbounded
+from tacit.privacy.claim import Claim, Per
+from tacit.privacy.mechanism import Spread
+from tacit.privacy.mechanisms._parts import noise
+from tacit.privacy.mechanisms._parts.clipped_sum import alike
+from tacit.privacy.mechanisms._parts.local_dp import DRAWN, FLOATS, RELEASED, REPORTS, TOWARDS_SERVER, Local
+from tacit.privacy.mechanisms._parts.summed import Summed
+from tacit.privacy.sampler import Exposure
+
+
+class Laplace(Local, Summed):
+    """Add Laplace noise to every number.
+
+    - `place = "local"`: each device adds it to its own message. This is the default.
+    - `place = "central"`: devices send bounded updates; the server adds the noise once, to the sum of the cohort, and
+      divides by the planned size of the cohort, so that a device that does not answer counts as zero.
+
+    How the update x of D numbers is bounded, by a public `bound`:
+
+    - `elements`: every number to [−B, B]; noise of scale 2DB/ε.
+    - `l1`: the whole update to ‖x‖₁ ≤ B; noise of scale 2B/ε.
+    - `none`: not at all; noise of a given `scale`. For showing what such a message is worth: nothing.
+
+    Guarantee:
+        `local`, with `elements` or `l1`: ε-local differential privacy of one message between any two updates of one device
+        (replace-one, unit user), because two bounded updates differ by at most 2DB, or 2B, in L1 norm. Unbiased for
+        the bounded update; variance 2·scale² a number. `none`: ε = ∞ at any scale. `central`: the same between any two
+        sums in which one member is replaced, for what the server releases; the server sees every bounded report and
+        must be trusted. A cohort of fixed size drawn in secret makes a round's ε smaller, ln(1 + q(e^ε − 1)) for the
+        share q of devices that are drawn; other cohorts are counted as if everybody were asked.
+
+    Paper: Dwork et al., "Calibrating noise to sensitivity in private data analysis" (TCC 2006).
+    """
+
+    clip: Literal["elements", "l1", "none"] = setting("l1")
+    bound: float = setting(1.0, above=0.0)
+    scale: float | None = setting(None, above=0.0)  # instead of an ε, where the bound turns it into one
+    place: Literal["local", "central"] | None = setting(None)
+    cohort: float | None = eqx.field(static=True, default=None)  # the planned size, once settled
+    suggested: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"epsilon": 2.0},
+        {"epsilon": 2.0, "clip": "elements", "bound": 0.5},
+        {"scale": 0.5, "bound": 2.0},
+        {"scale": 0.5, "clip": "none"},
+        {"epsilon": 2.0, "place": "central"},
+        {"scale": 4.0, "bound": 2.0, "place": "central"},
+    )
+
+    def check_settings(self) -> None:
+        """One way to say the noise, and one that the bound can turn into an ε."""
+        promised = self.epsilon is not None or self.epsilon_per_message is not None
+        if self.clip == "none" and promised:
+            raise PlanError(
+                "privacy.epsilon is a promise that clip = 'none' cannot keep: an update without a bound has no finite "
+                "ε. Give scale instead, or clip = 'l1'."
+            )
+        if self.clip == "none" and self.central:
+            raise PlanError(
+                "privacy.place = 'central' needs updates with a bound, got clip = 'none': noise at the server would hide "
+                "nobody. Give clip = 'l1'."
+            )
+        if self.clip == "elements" and self.scale is not None:
+            raise PlanError(
+                f"privacy.scale = {self.scale:g} does not say an ε under clip = 'elements', where ε depends on how "
+                "many numbers there are; give epsilon instead."
+            )
+        if self.scale is not None and self.epsilon_per_message is not None:
+            raise PlanError(
+                f"privacy must give scale or epsilon_per_message, not both; got {self.scale:g} and "
+                f"{self.epsilon_per_message:g}."
+            )
+        if self.scale is None and not promised:
+            raise PlanError("privacy of laplace must give epsilon, epsilon_per_message or scale, got none of them.")
+
+    @property
+    def central(self) -> bool:
+        """Whether the server adds the noise."""
+        return self.place == "central"
+
+    @property
+    def share(self) -> float:
+        """ε of one message, or of one sum for those who are in it: 2B/scale where the scale was given."""
+        if self.clip == "none":
+            return math.inf
+        return super().share if self.scale is None else 2 * self.bound / self.scale
+
+    def settle(self, exposure: Exposure) -> "Laplace":
+        """As every local mechanism; a given scale is the noise already, and sums may hide who was drawn."""
+        if self.scale is None and not self.central:
+            return super().settle(exposure)
+        self.check_delta(exposure)
+        exposure = exposure.at_most(self.messages)
+        settled = replace(self, messages=exposure.messages, cohort=exposure.cohort if self.central else None)
+        if self.scale is None and self.epsilon_per_message is None:
+            settled = replace(settled, epsilon_per_message=self._of_a_sum(exposure))
+        settled.check_promise(exposure)
+        return settled
+
+    def _of_a_sum(self, exposure: Exposure) -> float:
+        """The largest ε of one sum such that all of them together cost at most what is promised."""
+        from tacit.privacy.accounting import accountant
+
+        event, count = exposure.pure(1.0)
+        assert self.epsilon is not None
+        share = accountant.per_message(self.epsilon, count, self.delta or 0.0)
+        return accountant.unamplified(share, event.cohort / event.devices) if isinstance(event, FixedPure) else share
+
+    def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
+        """y = clip(x) + Lap(b)^D, dense; clip(x) where the server adds the noise."""
+        del dials
+        x = self._clipped(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), dense_tree(update)))
+        return x if self.central else self._noised(key, x)
+
+    def estimate(self, key: jax.Array, total: Any, n: jax.Array, dials: dict) -> tuple[dict, jax.Array]:
+        """The sums; where the server adds the noise, with it, and with the planned size of the cohort."""
+        if not self.central:
+            return super().estimate(key, total, n, dials)
+        sums, weight = total
+        # Every weight is 1, so all sums are the same one: a second draw of noise would be a second look at it.
+        released = self._noised(key, jax.tree.map(lambda leaf: leaf[0], sums))
+        return alike(released, sums), jnp.full_like(weight, self._planned)
+
+    def _noised(self, key: jax.Array, x: dict) -> dict:
+        numbers = sum(leaf.size for leaf in jax.tree.leaves(x))
+        return noise.add_laplace(key, x, self.noise_scale(numbers))
+
+    @property
+    def _planned(self) -> float:
+        if self.cohort is None:
+            raise PlanError("privacy of laplace does not know its cohort yet; settle the mechanism for a population.")
+        return self.cohort
+
+    def noise_scale(self, numbers: int) -> float:
+        """b: 2DB/ε for elements, 2B/ε for the whole."""
+        if self.scale is not None:
+            return self.scale
+        differ = 2 * self.bound * (numbers if self.clip == "elements" else 1)
+        return differ / self.share
+
+    def _clipped(self, x: dict) -> dict:
+        if self.clip == "none":
+            return x
+        if self.clip == "elements":
+            return jax.tree.map(lambda leaf: jnp.clip(leaf, -self.bound, self.bound), x)
+        norm = sum(jnp.abs(leaf).sum() for leaf in jax.tree.leaves(x))
+        shrink = jnp.minimum(1.0, self.bound / jnp.maximum(norm, 1e-30))
+        return jax.tree.map(lambda leaf: leaf * shrink, x)
+
+    def event(self, exposure: Exposure) -> tuple[Event, int]:
+        """Pure ε, or nothing finite without a bound."""
+        if self.clip == "none":
+            return Unbounded("an update without a bound"), 1
+        if not self.central:
+            return super().event(exposure)
+        event, count = exposure.at_most(self.messages).pure(self.share)
+        return event, count if isinstance(event, FixedPure) else 1
+
+    def claim(self, exposure: Exposure) -> tuple[Claim, ...]:
+        """ε of a message, or of a round, and of the run."""
+        if self.central:
+            return self._central(exposure)
+        unbounded = ("no bound: two updates may differ by any amount, which no scale of noise covers",)
+        words = unbounded if self.clip == "none" else self.conditions()
+        return self.claims(exposure, self.event(exposure)[0], "replace_one", words)
+
+    def _central(self, exposure: Exposure) -> tuple[Claim, ...]:
+        from tacit.privacy.accounting import accountant
+
+        event, count = exposure.at_most(self.messages).pure(self.share)
+        words = (RELEASED, *((DRAWN,) if isinstance(event, FixedPure) else ()), FLOATS)
+
+        def one(count: int, delta: float, per: Per) -> Claim:
+            epsilon = accountant.compose(((event, count),), delta).epsilon
+            return Claim("central", self.unit, "replace_one", epsilon, delta, per, self.fidelity, "server", words)
+
+        return TOWARDS_SERVER, one(1, 0.0, "round"), one(count, self.delta or 0.0, "run")
+
+    @property
+    def always_releases(self) -> bool:
+        """At the server: a round without noise would tell that its cohort was empty."""
+        return self.central
+
+    def visible(self) -> tuple[str, ...]:
+        """Participation; at the server, everything but what is released."""
+        return (*super().visible(), REPORTS) if self.central else super().visible()
+
+    def spread(self, numbers: int, reports: float) -> Spread:
+        """At best B everywhere (elements), or ‖x‖₂ = ‖x‖₁ = B (l1); √2·b of noise in each report, or in the sum."""
+        loudest = {"elements": self.bound, "l1": self.bound / math.sqrt(numbers), "none": math.inf}[self.clip]
+        counted = reports if self.central else math.sqrt(reports)
+        return Spread(loudest, math.sqrt(2) * self.noise_scale(numbers) / counted)
+
+    def describe(self) -> dict[str, Any]:
+        """The scale, where it does not depend on how many numbers there are."""
+        known = {} if self.clip == "elements" else {"scale": self.noise_scale(1)}
+        where = {"place": self.place} if self.place else {}
+        return {**super().describe(), **where, "clip": self.clip, "bound": self.bound, **known}

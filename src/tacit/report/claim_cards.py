@@ -1,0 +1,159 @@
+"""Cards: what each plan promises, in words that somebody who has to sign for it can read."""
+
+from typing import Any
+
+from tacit.report.formatting import Dossier, epsilon_text, figure, kind, number
+from tacit.report.html import Html, join, listed, tag
+
+_UNITS = {
+    "user": "everything about one person",
+    "interaction": "one single interaction of a person, not the whole history",
+    "client(silo)": "everything about one organisation",
+}
+_RELATIONS = {
+    "replace_one": "the same run with it exchanged for any other",
+    "add_remove": "the same run without it",
+    "zero_out": "the same run in which it says nothing",
+    "one_sided_1_to_0": "the same run without it; in this direction only",
+}
+_MODELS = {
+    "local": "in every message, before it leaves the device, whoever reads it",
+    "central": "in what the server releases; the server itself sees more",
+}
+_TRUST = {
+    "nobody": "nobody beyond the device's own software",
+    "server": "the server: it must do what it says with what it sees",
+    "organisation": "the organisation that holds the devices",
+}
+_NONE = "Nothing in these numbers protects anybody from whoever receives the reports."
+
+
+def cards(dossiers: list[Dossier]) -> Html:
+    """A card for each plan."""
+    lead = (
+        "One card for each plan. ε bounds how much anybody can learn: the smaller, the safer; 0 is nothing, ∞ is no "
+        "bound. δ is a small allowance for the improbable."
+    )
+    return tag("section", tag("h2", "What is promised"), tag("p", lead, cls="lead"), *map(_card, dossiers), id="claims")
+
+
+def _card(one: Dossier) -> Html:
+    whole, card = one["whole"], one["card"]
+    head = tag(
+        "header",
+        tag("h3", tag("i", cls=f"dot {kind(one)}"), one["name"]),
+        tag("p", "ε = ", epsilon_text(whole["epsilon"]), _delta(whole), cls="promise"),
+        tag("p", card["in_words"], cls="words"),
+    )
+    terms = tag("dl", *(join(tag("dt", name), tag("dd", words)) for name, words in _terms(one) if words))
+    plan = tag("details", tag("summary", f"The plan as a file, digest {one['digest']}"), tag("pre", one["toml"]))
+    return tag("article", head, terms, _claims(card, kind(one) == "kept"), plan, cls="card")
+
+
+def _delta(claim: dict[str, Any]) -> str:
+    return f", δ = 1 in {1 / claim['delta']:,.0f}" if claim["delta"] else ""
+
+
+def _terms(one: Dossier) -> list[tuple[str, Any]]:
+    whole, card = one["whole"], one["card"]
+    visible = list(dict.fromkeys(word for stage in card["stages"] for word in stage["visible"]))
+    terms = {
+        "home": [("Promise", "Nothing leaves the device, so nothing needs protection.")],
+        "open": [
+            ("Promise", f"None. {_NONE}"),
+            ("Must be trusted", _TRUST[whole["trust"]]),
+            ("Seen", listed(visible)),
+            ("Sent so far", _ledger(one["ledger"])),
+        ],
+        "kept": [
+            ("Protects", f"{_UNITS[whole['unit']]}, in the whole {whole['per']}"),
+            ("Compared with", _RELATIONS[whole["relation"]]),
+            ("Holds where", _MODELS[whole["model"]]),
+            ("Must be trusted", _TRUST[whole["trust"]]),
+            ("Conditions", listed(whole["conditions"]) if whole["conditions"] else "no further condition"),
+            ("Seen all the same", listed(visible) if visible else "nothing"),
+            ("Not covered", listed(card["not_covered"])),
+            ("Spent so far", _ledger(one["ledger"])),
+            ("Added up by", card["composed_by"]),
+            ("Can it work?", _outlook(one)),
+        ],
+    }[kind(one)]
+    return [*terms, ("What attacks found", _leakage(card)), ("In one line", tag("code", whole["says"]))]
+
+
+def _leakage(card: dict[str, Any]) -> Any:
+    """How much of a history each attack got right, measured; nothing where none was tried."""
+    found = card.get("leakage")
+    if not found:
+        return None
+    heads = ("attack", "messages", "precision", "recall", "F1")
+    cells = [tag("th", head, scope="col", cls="number" if head != "attack" else None) for head in heads]
+    rows = []
+    for one in found:
+        texts = (str(one["rounds"] or "–"), *(f"{one[name]:.3f}" for name in ("precision", "recall", "f1")))
+        rows.append(
+            tag("tr", tag("th", one["attack"], scope="row"), *(tag("td", text, cls="number") for text in texts))
+        )
+    table = tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *rows))
+    return join(tag("div", table, cls="scroll"), tag("p", "Measured, and no bound: a better attack may find more."))
+
+
+def _ledger(ledger: dict[str, Any]) -> str:
+    def device(which: str) -> str:
+        if ledger.get("raw_data", {}).get(which):
+            return f"ε {epsilon_text(ledger['epsilon'][which])}, raw data"
+        count = ledger["messages"][which]
+        return f"ε {epsilon_text(ledger['epsilon'][which])} in {figure(count)} message{'s' if count != 1 else ''}"
+
+    median, worst, limit = device("median"), device("worst"), ledger["budget"]["epsilon"]
+    words = (
+        f"{worst}, by the median and the worst device alike"
+        if median == worst
+        else f"{median} by the median device, {worst} by the worst"
+    )
+    return words + (f"; every device's budget is {epsilon_text(limit)}" if number(limit) < float("inf") else "")
+
+
+def _outlook(one: Dossier) -> Any:
+    parts = []
+    for place, view in enumerate(one["outlook"], 1):
+        stage = f"Stage {place}: " if len(one["outlook"]) > 1 else ""
+        if view["verdict"] in ("no noise", "nothing sent", "raw data"):
+            parts.append(f"{stage}{view['verdict']}")
+            continue
+        weak, workable = (figure(one["signal_to_noise"][word]) for word in ("weak", "workable"))
+        parts.append(
+            f"{stage}{view['verdict']}: signal to noise {number(view['signal_to_noise']):.2g} at best; from {weak} on it "
+            f"is weak, from {workable} on workable, which takes about {number(view['devices_needed']):,.0f} devices"
+        )
+        if view["advice"]:
+            parts.append(f"What helps: {'; '.join(view['advice'])}")
+    return [tag("p", part, ".") for part in parts]
+
+
+def _claims(card: dict[str, Any], open_: bool) -> Html:
+    """Every claim of every stage, as a table."""
+    heads = ("stage", "for each", "ε", "δ", "protects", "neighbours", "where", "trusts", "as long as")
+    cells = [tag("th", head, scope="col", cls="number" if head in ("ε", "δ") else None) for head in heads]
+    rows = [_claim(stage, claim) for stage in card["stages"] for claim in stage["claims"]]
+    table = tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *rows), cls="claims")
+    return tag(
+        "details", tag("summary", "Every claim, stage by stage"), tag("div", table, cls="scroll"), open=open_ and "open"
+    )
+
+
+def _claim(stage: dict[str, Any], claim: dict[str, Any]) -> Html:
+    delta = f"{claim['delta']:.1e}" if claim["delta"] else "0"
+    sends = stage.get("sends") or stage["mechanism"] or "nothing sent"  # older versions did not say what a stage sends
+    return tag(
+        "tr",
+        tag("td", f"{stage['number']}: {stage['method']}, {sends}"),
+        tag("td", claim["per"]),
+        tag("td", epsilon_text(claim["epsilon"]), cls="number"),
+        tag("td", delta, cls="number"),
+        tag("td", claim["unit"]),
+        tag("td", claim["relation"].replace("_", "-")),
+        tag("td", claim["model"]),
+        tag("td", claim["trust"]),
+        tag("td", "; ".join(claim["conditions"]) or "–"),
+    )
