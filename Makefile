@@ -46,7 +46,7 @@ check: $(VENV)/dev ## style, types, contracts, exported names
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@$(BIN)/basedpyright
 	@$(BIN)/lint-imports
-	@$(BIN)/python -m pytest tests/test_exports.py
+	@$(BIN)/python -m pytest tests/project/test_exports.py
 
 bench: $(VENV)/bench ## measure speed against named peers, as ratios in one run
 	@$(BIN)/python -W ignore benchmarks/speed.py
@@ -56,7 +56,7 @@ pages: $(VENV)/dev ## make the tables of the pages again: run what is quick, and
 	@$(BIN)/python benchmarks/pages.py
 
 docs: $(VENV)/docs ## build the site from the pages and the docstrings
-	@$(BIN)/python -m pytest tests/test_docs.py tests/test_exports.py
+	@$(BIN)/python -m pytest tests/project/test_docs.py tests/project/test_exports.py
 	@$(BIN)/python -m sphinx -W --keep-going -E -q -d build/docs docs site
 	@echo "The site is in site/index.html."
 

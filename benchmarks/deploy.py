@@ -24,8 +24,8 @@ import jax
 import numpy as np
 from deploy_page import fill_page
 
-from deployment import Town
-from loopback import Loopback
+from support.deployment import Town
+from support.loopback import Loopback
 from tacit.lab.data.synthetic.small import tastes
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate

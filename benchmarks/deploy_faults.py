@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from deploy_page import fill_page
 from pages import RESULTS
 
-from faults import FAULTS, PLAN, play
+from support.faults import FAULTS, PLAN, play
 
 OUT = RESULTS / "faults.json"
 

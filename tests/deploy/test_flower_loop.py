@@ -1,0 +1,167 @@
+"""The round loop over a grid that loses, repeats and renumbers: no network, but Flower's own messages."""
+
+import httpx
+import jax
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from support.deployment import Town, short_world
+from support.grid import Grid, hurry
+from support.toys import close
+from tacit.deploy.flower_transport import LostError, from_record, to_record
+from tacit.deploy.messages import Answer
+from tacit.device.node.flower import reply
+from tacit.errors import RunError, WireError
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import simulate
+from tacit.server.session import flower
+from tacit.server.session.flower_loop import Conductor
+
+PLAN = choose("fcf", {"rounds": 3, "hyper.dim": 2})
+
+
+@pytest.fixture
+def town(tmp_path, monkeypatch) -> Town:
+    hurry(monkeypatch)
+    return Town(tmp_path, PLAN, short_world(9), (1, 8), wait=20, deadline=20)
+
+
+def play(town: Town, grid: Grid) -> list[str]:
+    said: list[str] = []
+    Conductor(town.session, grid, say=said.append).play()
+    params = simulate(PLAN, town.world, seed=0, quiet=True).params
+    close(*(jax.tree.map(np.asarray, one) for one in (town.session.params, params)))
+    return said
+
+
+def test_rounds_are_played_and_everybody_has_the_last_parameters(town):
+    said = play(town, Grid(town))
+    assert said[-1].startswith("round 2 of stage 1: 9 of 9 people")
+    for node in town.nodes.values():
+        kept = node.store.newest().broadcast(town.kit.params)
+        close(kept, jax.tree.map(np.asarray, town.session.params))
+
+
+def test_a_node_that_fails_is_asked_again_in_the_same_round(town):
+    grid, failed = Grid(town), []
+
+    def fate(number, ask):
+        if ask.kind == "round" and number == 2 and ask.round not in failed:
+            failed.append(ask.round)
+            return "error"
+        return "answer"
+
+    grid.fate = fate
+    said = play(town, grid)
+    assert failed == [0, 1, 2]
+    assert sum("no answer (Flower's code 5: gone)" in words for words in said) == 3
+    assert [row["reports"] for row in town.session.folder.rows()] == [9, 9, 9]
+
+
+def test_a_node_that_comes_back_under_another_number_is_known_by_its_name(town):
+    grid = Grid(town)
+
+    def fate(number, ask):
+        if ask.kind == "round" and ask.round == 1 and number == 2:
+            grid.nodes[7] = grid.nodes.pop(2)  # it was restarted; its message is lost without a word
+            return "nothing"
+        return "answer"
+
+    grid.fate = fate
+    play(town, grid)
+    assert (7, "hello") in grid.asked
+    assert list(town.session.roll.members) == list(town.nodes)
+
+
+def test_a_node_that_agrees_later_is_let_in_later(town):
+    late = list(town.nodes.values())[1]
+    late.store.agree(False)
+    grid, hellos = Grid(town), []
+
+    def fate(number, ask):
+        hellos.append(number)
+        if hellos.count(2) == 3:
+            late.store.agree(True)
+        return "answer"
+
+    grid.fate = fate
+    said = play(town, grid)
+    assert any("does not take part" in words for words in said)
+
+
+def test_an_answer_in_another_nodes_name_is_left_aside(town):
+    grid = Grid(town)
+    one, two = town.nodes.values()
+    conductor = Conductor(town.session, grid, say=lambda words: None)
+    conductor._gather()
+    town.session.open()
+    message = Message(to_record(town.session.letter(one.store.name)), 1, "train")
+    message.metadata.__dict__["_message_id"] = "x"
+    said: list[str] = []
+    conductor.say = said.append
+    conductor._read(Message(to_record(Answer(two.store.name, form="report")), reply_to=message), one.store.name, 1)
+    assert "answered as" in said[0]
+    assert town.session.reported == 0
+
+
+def test_too_few_people_is_a_sentence(town, monkeypatch):
+    town.session.terms = type(town.terms)(wait=0.01)
+    with pytest.raises(RunError, match=r"After 0\.01 seconds 0 of 9 people had enrolled; start more devices"):
+        Conductor(town.session, type("Empty", (Grid,), {"get_node_ids": lambda self: []})(town)).play()
+
+
+def test_a_message_that_is_no_letter_is_refused(town):
+    node = next(iter(town.nodes.values()))
+    message = Message(RecordDict({"letter": ConfigRecord({"kind": "hello"})}), 1, "train")
+    message.metadata.__dict__["_message_id"] = "x"
+    said = from_record(Answer, reply(node, message).content)
+    assert "must have version 2" in said.refused
+    with pytest.raises(WireError, match="must have version 2, got None"):
+        from_record(Answer, RecordDict())
+
+
+def test_both_sides_are_plain_apps_of_flower_too(town):
+    """For whoever runs a SuperLink and SuperNodes their own way: the folders are in the configuration."""
+    from flwr.app import Context
+
+    from tacit.device.node import flower as device
+    from tacit.server.session import flower as server
+    from tacit.server.session.session import Session
+
+    class Apps(Grid):
+        def reply(self, number, message):
+            home = {"home": str(self.nodes[number].store.path)}
+            return device.app(message, Context(1, number, home, RecordDict(), {}))
+
+    folders = {"folder": str(town.folder / "kit"), "out": str(town.folder / "run")}
+    server.app(Apps(town), Context(1, 1, {}, RecordDict(), folders))
+    params = simulate(PLAN, town.world, seed=0, quiet=True).params
+    ended = Session(town.folder / "run", town.kit).params
+    close(*(jax.tree.map(np.asarray, one) for one in (ended, params)))
+
+
+class Gone:
+    """A SuperLink that has gone, though its port may answer: somebody else may hold it."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def __getattr__(self, name):
+        raise httpx.ConnectError("Connection refused")
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda desk: flower.conduct(None, desk, None, None), lambda desk: flower.register(desk, b"")]
+)
+def test_a_superlink_that_has_gone_while_a_run_begins_is_a_run_to_begin_again(monkeypatch, ask):
+    monkeypatch.setattr(flower, "_control", lambda desk: Gone())
+    monkeypatch.setattr(flower, "build_fab_from_files", lambda files: (b"", ""))
+    with pytest.raises(LostError, match="ConnectError: Connection refused"):
+        ask(None)

@@ -1,0 +1,1 @@
+"""What tests share: small worlds, deployments without a network, readers of golden vectors."""
