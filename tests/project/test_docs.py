@@ -214,9 +214,9 @@ def test_python_compiles_and_names_what_exists(page):
                 assert hasattr(tacit, node.attr) or importlib.import_module(f"tacit.{node.attr}")
 
 
-def test_the_start_page_has_the_example_of_the_readme():
+def test_getting_started_has_the_example_of_the_readme():
     (example,) = blocks(ROOT / "README.md", "python")
-    assert example in blocks(DOCS / "start.md", "python"), "README.md and docs/start.md show one example; copy it over."
+    assert example in blocks(DOCS / "getting-started.md", "python"), "README.md and docs/getting-started.md show one example; copy it over."
 
 
 def prepare(folder):
