@@ -1,6 +1,6 @@
 """A simulated federation on one machine: price a plan, run it, evaluate it, recommend.
 
-    python examples/simulate.py
+python examples/simulate.py
 """
 
 import tacit

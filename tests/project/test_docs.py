@@ -216,7 +216,9 @@ def test_python_compiles_and_names_what_exists(page):
 
 def test_getting_started_has_the_example_of_the_readme():
     (example,) = blocks(ROOT / "README.md", "python")
-    assert example in blocks(DOCS / "getting-started.md", "python"), "README.md and docs/getting-started.md show one example; copy it over."
+    assert example in blocks(DOCS / "getting-started.md", "python"), (
+        "README.md and docs/getting-started.md show one example; copy it over."
+    )
 
 
 def prepare(folder):
@@ -249,9 +251,7 @@ SMALLER = {"movies(800, 200, silos=16)": "movies(60, 50, silos=2)", "users=1000"
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if blocks(page, "python") and page.stem not in FILES], ids=str
-)
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python") and page.stem not in FILES], ids=str)
 def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
     """One after the other: a later one goes on with what an earlier one made."""
     monkeypatch.chdir(tmp_path)
