@@ -32,17 +32,8 @@ def main(folder: Path) -> None:
     server = start("server", bundle, "--out", folder / "run", "--address", address, "--certs", certs)
     devices = []
     for number, name in enumerate(NODES, 1):
-        own = [
-            "--home",
-            folder / name,
-            "--plan",
-            bundle,
-            "--history",
-            folder / f"{name}.csv",
-            "--consent",
-            "--budget",
-            10,
-        ]
+        own = ["--home", folder / name, "--plan", bundle, "--history", folder / f"{name}.csv"]
+        own += ["--consent", "--budget", 10]
         trust = ["--server", address, "--root", certs / "ca.crt", "--key", certs / f"node-{number}.key"]
         devices.append(start("device", *own, *trust))
     try:
