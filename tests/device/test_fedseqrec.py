@@ -334,7 +334,7 @@ def test_the_published_size_and_what_it_promises():
 def test_laplace_open_promises_nothing():
     with pytest.raises(PlanError, match=r"privacy\.epsilon is a promise that laplace_open cannot keep; give scale"):
         build_mechanism({"mechanism": "laplace_open", "scale": 1.0, "epsilon": 1.0})
-    with pytest.raises(PlanError, match=r"privacy\.scale is missing; laplace_open must be told"):
+    with pytest.raises(PlanError, match=r"privacy\.scale of laplace_open is missing; give the scale"):
         build_mechanism({"mechanism": "laplace_open"})
 
 

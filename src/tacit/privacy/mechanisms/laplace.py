@@ -11,12 +11,21 @@ import jax.numpy as jnp
 from tacit.core.settings import setting
 from tacit.core.sparse_rows import dense_tree
 from tacit.errors import PlanError
-from tacit.privacy.accounting.events import Event, FixedPure, Unbounded
+from tacit.privacy.accounting.events import Event, FixedPure
 from tacit.privacy.claim import Claim, Per
 from tacit.privacy.mechanism import Spread
 from tacit.privacy.mechanisms._parts import noise
 from tacit.privacy.mechanisms._parts.clipped_sum import alike
-from tacit.privacy.mechanisms._parts.local_dp import DRAWN, FLOATS, RELEASED, REPORTS, TOWARDS_SERVER, Local
+from tacit.privacy.mechanisms._parts.local_dp import (
+    DRAWN,
+    FLOATS,
+    NO_BOUND,
+    NO_BOUND_EVENT,
+    RELEASED,
+    REPORTS,
+    TOWARDS_SERVER,
+    Local,
+)
 from tacit.privacy.mechanisms._parts.summed import Summed
 from tacit.privacy.sampler import Exposure
 
@@ -162,7 +171,7 @@ class Laplace(Local, Summed):
     def event(self, exposure: Exposure) -> tuple[Event, int]:
         """Pure ε, or nothing finite without a bound."""
         if self.clip == "none":
-            return Unbounded("an update without a bound"), 1
+            return NO_BOUND_EVENT, 1
         if not self.central:
             return super().event(exposure)
         event, count = exposure.at_most(self.messages).pure(self.share)
@@ -172,8 +181,7 @@ class Laplace(Local, Summed):
         """ε of a message, or of a round, and of the run."""
         if self.central:
             return self._central(exposure)
-        unbounded = ("no bound: two updates may differ by any amount, which no scale of noise covers",)
-        words = unbounded if self.clip == "none" else self.conditions()
+        words = (NO_BOUND,) if self.clip == "none" else self.conditions()
         return self.claims(exposure, self.event(exposure)[0], "replace_one", words)
 
     def _central(self, exposure: Exposure) -> tuple[Claim, ...]:

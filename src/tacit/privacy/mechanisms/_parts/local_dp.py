@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any, Literal, Self
 
 from tacit.errors import PlanError
-from tacit.privacy.accounting.events import Event, Pure
+from tacit.privacy.accounting.events import Event, Pure, Unbounded
 from tacit.privacy.claim import Claim, Per, Relation
 from tacit.privacy.mechanism import Mechanism, delta_setting, epsilon_setting, messages_setting, wire_setting
 from tacit.privacy.sampler import Exposure
@@ -14,6 +14,8 @@ FLOATS = "noise is drawn in floating point"
 RELEASED = "holds for what the server releases, not towards the server"
 DRAWN = "who was drawn in which round stays secret"
 REPORTS = "the server sees each clipped report"
+NO_BOUND = "no bound: two updates may differ by any amount, which no scale of noise covers"
+NO_BOUND_EVENT = Unbounded("an update without a bound")
 TOWARDS_SERVER = Claim(
     *("local", "user", "replace_one", float("inf"), 0.0, "message", "corrected", "server"),
     conditions=(f"{REPORTS}, without noise",),
