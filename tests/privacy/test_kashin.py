@@ -11,8 +11,18 @@ from scipy.stats import chisquare
 from support.toys import same
 from support.vectors import encoded, one_by_one, settled
 from tacit.errors import PlanError
-from tacit.privacy.mechanisms._parts.kashin_frame import frame_of, frame_size, hadamard, level, represent
-from tacit.privacy.mechanisms.kashin import best_word, coordinates, debias, error_of_message, truth
+from tacit.privacy.mechanisms.kashin import (
+    best_word,
+    coordinates,
+    debias,
+    error_of_message,
+    frame_of,
+    frame_size,
+    hadamard,
+    level,
+    represent,
+    truth,
+)
 
 
 def test_golden_words():

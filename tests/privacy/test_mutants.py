@@ -22,7 +22,7 @@ from tacit.lab.simulation.engine import Job
 from tacit.lab.simulation.engine import close as close_round
 from tacit.privacy.accounting.events import Pure
 from tacit.privacy.mechanism import Mechanism
-from tacit.privacy.mechanisms._parts.adaptive_clip import WITHIN
+from tacit.privacy.mechanisms._parts.clipped_sum import WITHIN
 from tacit.privacy.mechanisms._parts.sampled_signs import lean_of, pack
 from tacit.privacy.mechanisms.gaussian import Gaussian
 from tacit.privacy.mechanisms.harmony import Harmony

@@ -9,8 +9,10 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 import tacit.privacy.mechanisms
+from tacit.core.messages import Report
 from tacit.core.plugins import Plugins
 from tacit.core.settings import fill, setting
 from tacit.privacy.accounting.events import Event
@@ -118,6 +120,23 @@ class Mechanism(eqx.Module):
     def describe(self) -> dict[str, Any]:
         """The noise and the bounds, as numbers to show."""
         return {}
+
+
+def empty_total(mechanism: Mechanism, like: dict, weights: int) -> Any:
+    """(payloads, number of reports) before any report; `like` has the shape of an update."""
+    return mechanism.zero(like, weights), jnp.zeros((), jnp.int32)
+
+
+def add_reports(mechanism: Mechanism, total: Any, reports: Report) -> Any:
+    """The total with a chunk of reports [c, ...] added; the same whether a server or a node adds them."""
+    payloads, count = total
+    payloads = mechanism.add(payloads, reports.payload, reports.weight, reports.sent)
+    return payloads, count + reports.sent.sum(dtype=jnp.int32)
+
+
+def merge_totals(mechanism: Mechanism, one: Any, other: Any) -> Any:
+    """The total of two totals."""
+    return mechanism.merge(one[0], other[0]), one[1] + other[1]
 
 
 def messages_setting() -> Any:

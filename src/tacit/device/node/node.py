@@ -31,7 +31,7 @@ from tacit.device.node.store import RunStore, Sent, Store
 from tacit.device.round import Home
 from tacit.errors import DeviceError, WireError
 from tacit.privacy.budget import Entry
-from tacit.privacy.mechanisms._parts.total import empty
+from tacit.privacy.mechanism import empty_total
 from tacit.privacy.price import page_of
 
 Say = Callable[[str], None]
@@ -249,5 +249,5 @@ def _packed(kit: Kit, stage: int, stacks: list[Report], alone: bool) -> bytes:
     if alone:
         return pack(kit.report(stage), jax.tree.map(lambda leaf: leaf[0], stacks[0]))
     mechanism, form = kit.mechanism(stage), kit.form(stage)
-    total: Any = empty(mechanism, form.like, form.weights)
+    total: Any = empty_total(mechanism, form.like, form.weights)
     return pack_tree(kit.total(stage), batch.total_of(mechanism, total, stacks))

@@ -249,7 +249,7 @@ def _turn(
     broadcast = server.open_round(round, state.params, state.memory.dials)
     moved, known, _ = fold(job, broadcast, state.homes, owns, awake)
     (their_homes,), (reports,) = listen(theirs, broadcast, [homes], [their_owns], [Awake(asked[None], 1)])
-    total = server.collect(job.mechanism, known, reports)
+    total = server.add_reports(job.mechanism, known, reports)
     params, memory, _ = close(job, key, broadcast.round, state.params, state.memory, [total])
     if job.mechanism.always_releases:
         (payloads, n), noise = total, noise_key(job, key, broadcast.round)

@@ -37,7 +37,7 @@ class Gaussian(Clipped):
     With `quantile` the bound moves from round to round, towards that quantile of the updates' lengths: `clip` is where it
     starts, `quantile_rate` how fast it moves (0.2), and each report says beside its update whether it was within. The
     server adds `quantile_noise` to that count, in people. `noise` then prices sum and count together, and the sum gets
-    what is left (see `tacit.privacy.mechanisms._parts.adaptive_clip`).
+    what is left (see `tacit.privacy.mechanisms._parts.clipped_sum`).
 
     Guarantee:
         `central`: (ε, δ) for everything released, all rounds together, unit user; the server sees every clipped report

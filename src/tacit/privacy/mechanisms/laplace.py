@@ -15,7 +15,6 @@ from tacit.privacy.accounting.events import Event, FixedPure
 from tacit.privacy.claim import Claim, Per
 from tacit.privacy.mechanism import Spread
 from tacit.privacy.mechanisms._parts import noise
-from tacit.privacy.mechanisms._parts.clipped_sum import alike
 from tacit.privacy.mechanisms._parts.local_dp import (
     DRAWN,
     FLOATS,
@@ -26,7 +25,7 @@ from tacit.privacy.mechanisms._parts.local_dp import (
     TOWARDS_SERVER,
     Local,
 )
-from tacit.privacy.mechanisms._parts.summed import Summed
+from tacit.privacy.mechanisms._parts.summed import Summed, same_for_every_weight
 from tacit.privacy.sampler import Exposure
 
 
@@ -140,7 +139,7 @@ class Laplace(Local, Summed):
         sums, weight = total
         # Every weight is 1, so all sums are the same one: a second draw of noise would be a second look at it.
         released = self._noised(key, jax.tree.map(lambda leaf: leaf[0], sums))
-        return alike(released, sums), jnp.full_like(weight, self._planned)
+        return same_for_every_weight(released, sums), jnp.full_like(weight, self._planned)
 
     def _noised(self, key: jax.Array, x: dict) -> dict:
         numbers = sum(leaf.size for leaf in jax.tree.leaves(x))
