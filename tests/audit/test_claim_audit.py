@@ -20,9 +20,9 @@ from tacit.core.sparse_rows import dense_tree
 from tacit.errors import PlanError
 from tacit.lab.audits.claim_audit import audit
 from tacit.lab.plans.loader import choose, load_plan, plan_names
-from tacit.privacy.mechanisms.cooccurrence import Pairs
-from tacit.privacy.mechanisms.gaussian import Gaussian
-from tacit.privacy.mechanisms.within_organisation import Members
+from tacit.privacy.mechanisms.cooccurrence import RandomizedCooccurrence
+from tacit.privacy.mechanisms.gaussian import GaussianMechanism
+from tacit.privacy.mechanisms.within_organisation import WithinOrganisation
 from tacit.privacy.price import price
 
 # ---- what guesses prove ----
@@ -142,24 +142,24 @@ def test_runs_are_weighed_together():
 # ---- planted mutants: each claims what the real one claims ----
 
 
-class NoiseForgotten(Gaussian):
+class NoiseForgotten(GaussianMechanism):
     def estimate(self, key, total, n, dials):
         return total[0], jnp.full_like(total[1], self.cohort)
 
 
-class ClipSkipped(Gaussian):
+class ClipSkipped(GaussianMechanism):
     def encode(self, key, update, dials):
         return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), dense_tree(update))
 
 
-class EachLeafByItself(Gaussian):
+class EachLeafByItself(GaussianMechanism):
     """Every leaf is bounded by S, and the noise is that of all leaves bounded by S together."""
 
     def encode(self, key, update, dials):
-        return {name: Gaussian.encode(self, key, {name: leaf}, dials)[name] for name, leaf in update.items()}
+        return {name: GaussianMechanism.encode(self, key, {name: leaf}, dials)[name] for name, leaf in update.items()}
 
 
-class NoiseAfterTheStep(Gaussian):
+class NoiseAfterTheStep(GaussianMechanism):
     """A step of 2, then the noise; accounted for as if the noise had come first."""
 
     @property
@@ -167,13 +167,13 @@ class NoiseAfterTheStep(Gaussian):
         return super().deviation / 2
 
 
-class MembersForgot(Members):
+class MembersForgot(WithinOrganisation):
     @property
     def deviation(self):
         return 0.0
 
 
-class TooHonest(Pairs):
+class TooHonest(RandomizedCooccurrence):
     @property
     def per_position(self):
         return 1.5 * super().per_position
@@ -246,7 +246,7 @@ def test_the_command_prints_a_verdict():
 
 
 def test_the_command_fails_loudly(monkeypatch):
-    monkeypatch.setattr(Gaussian, "estimate", NoiseForgotten.estimate)
+    monkeypatch.setattr(GaussianMechanism, "estimate", NoiseForgotten.estimate)
     made = CliRunner().invoke(app, [*CLI, "--set", "privacy.epsilon=3.9"])  # a program of its own
     assert made.exit_code == 1, made.output
     assert "FAIL: ε = 3.9 is refuted" in made.output

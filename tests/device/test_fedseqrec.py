@@ -416,7 +416,9 @@ def test_members_tell_how_many_people_there_are():
 
 
 def test_members_say_what_they_promise():
-    with pytest.raises(PlanError, match=r"privacy of members must give epsilon \(for the run\) or noise, got neither"):
+    with pytest.raises(
+        PlanError, match=r"privacy of within_organisation must give epsilon \(for the run\) or noise, got neither"
+    ):
         build_mechanism({"mechanism": "within_organisation"})
     with pytest.raises(PlanError, match=r"privacy\.epsilon = 1 is a promise that noise = 1 does not keep"):
         build_mechanism({"mechanism": "within_organisation", "epsilon": 1.0, "noise": 1.0}).settle(

@@ -15,7 +15,7 @@ from tacit.core.messages import Report
 from tacit.core.sparse_rows import Rows, dense_tree
 from tacit.errors import PlanError
 from tacit.privacy.mechanism import build_mechanism
-from tacit.privacy.mechanisms.randomized_response import Response
+from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
 from tacit.privacy.sampler import build_sampler
 from tacit.server.round import add_reports, begin, close, nothing
 from tacit.server.rule import build_rule
@@ -223,7 +223,7 @@ def test_a_second_weight_tells_no_more():
 # ---- response ----
 
 
-class Odds(Response):
+class Odds(RandomizedResponse):
     """Any p and q."""
 
     p: float = 0.5

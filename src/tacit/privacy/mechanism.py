@@ -20,6 +20,8 @@ from tacit.privacy.claim import Claim, Unit
 from tacit.privacy.sampler import Exposure
 
 Wire = Literal["dense", "rows"]
+PayloadView = Literal["update", "bits", "signs"]
+PEOPLE = "people"  # the leaf of an update that says how many people it is a sum over
 
 
 class Spread(NamedTuple):
@@ -47,7 +49,19 @@ class Mechanism(eqx.Module):
     shows_weight: ClassVar[bool] = False  # whether a report carries the device's own weight; if not, it counts once
     as_sent: ClassVar[bool] = False  # whether the estimate is the sum of what was sent: rows nobody sent are zero in it
     counts_pairs: ClassVar[bool] = False  # whether the estimate has counts of pairs, for a rule that reads them
+    sums_people: ClassVar[bool] = False  # whether a report is a sum over the people of one organisation
+    payload_view: ClassVar[PayloadView] = (
+        "update"  # how a payload is read: the update's own form, a bit a position, or signs
+    )
+    noise_setting: ClassVar[str | None] = (
+        None  # the setting its noise is proportional to, where finding it for an ε is slow
+    )
     suggested: ClassVar[tuple[dict[str, Any], ...]] = ({},)  # settings worth a try; the tests try each
+
+    @property
+    def name(self) -> str:
+        """What plans call it: the name of its file."""
+        return type(self).__module__.rpartition(".")[2]
 
     @abstractmethod
     def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:

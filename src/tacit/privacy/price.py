@@ -54,7 +54,7 @@ class StagePrice:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        mechanism = type(self.mechanism).__module__.rpartition(".")[2] if self.mechanism else None
+        mechanism = self.mechanism.name if self.mechanism else None
         return {
             "mechanism": mechanism,
             "messages": self.messages,

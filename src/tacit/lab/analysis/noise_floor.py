@@ -7,7 +7,6 @@ import numpy as np
 from tacit.lab.data import Population
 from tacit.lab.simulation.collect import Reports
 from tacit.lab.simulation.cooccurrence import said_of_pairs
-from tacit.privacy.mechanisms.cooccurrence import Pairs
 
 if TYPE_CHECKING:
     from tacit.lab.runs.run import Run
@@ -25,7 +24,7 @@ def floor_of(run: "Run") -> dict[str, Any] | None:
             continue
         people = stage.mechanism.floor(stage.exposure.cohort)
         if people is not None:
-            below = _below(run.population, people) if isinstance(stage.mechanism, Pairs) else None
+            below = _below(run.population, people) if stage.mechanism.counts_pairs else None
             return {"people": people, "of": stage.exposure.cohort, "below": below, "says": _says(people, run, below)}
     return None
 

@@ -19,10 +19,8 @@ from tacit.core.messages import Report, Schema
 from tacit.device.history import History
 from tacit.device.method import AtHome
 from tacit.nets.neural.bounded_sum import summed, unit
-from tacit.privacy.mechanism import Mechanism
-from tacit.privacy.mechanisms._parts.bits import Bits
+from tacit.privacy.mechanism import PEOPLE, Mechanism
 from tacit.privacy.mechanisms._parts.pair_counts import Cooccurrence
-from tacit.privacy.mechanisms.within_organisation import PEOPLE, Members
 
 LOUD = 1e6  # how large an update is: beyond any bound
 FAINT = 1e-3  # what of it goes where canaries would meet; still beyond any bound
@@ -148,12 +146,12 @@ class Positions(Canary):
 
 def in_one_sum(mechanism: Mechanism) -> bool:
     """Whether what is seen of all canaries is one sum."""
-    return isinstance(mechanism, Members) or mechanism.always_releases
+    return mechanism.sums_people or mechanism.always_releases
 
 
 def devices_of(mechanism: Mechanism | None, canaries: int, catalog: Catalog) -> int:
     """How many devices so many canaries are."""
-    if isinstance(mechanism, Members):
+    if mechanism is not None and mechanism.sums_people:
         return 1
     return -(-canaries // catalog.n_items) if _by_position(mechanism) else canaries
 
@@ -163,14 +161,14 @@ def design(mechanism: Mechanism, catalog: Catalog, update: Schema, weights: int,
     if _by_position(mechanism):
         return Positions(catalog, update, weights, canaries)
     if in_one_sum(mechanism):
-        return (Crowd if isinstance(mechanism, Members) else Canary)(catalog, update, weights, canaries)
+        return (Crowd if mechanism.sums_people else Canary)(catalog, update, weights, canaries)
     shapes: tuple[Shape, ...] = ("spots", "signs")
     tried = (Canary(catalog, update, weights, canaries, shape, apart=True) for shape in shapes)
     return max(tried, key=partial(_shown, mechanism))
 
 
 def _by_position(mechanism: Mechanism | None) -> bool:
-    return isinstance(mechanism, Bits) and mechanism.unit == "interaction"
+    return mechanism is not None and mechanism.unit == "interaction"
 
 
 def _shown(mechanism: Mechanism, canary: Canary) -> float:

@@ -33,7 +33,7 @@ from tacit.lab.simulation.federation import Federation, Performance
 from tacit.lab.simulation.stage_runner import Rounds
 from tacit.privacy.accounting.events import Gaussian
 from tacit.privacy.claim import Claim
-from tacit.privacy.mechanism import Mechanism
+from tacit.privacy.mechanism import Mechanism, mechanism_class
 from tacit.privacy.price import Price, price
 from tacit.server import round as server
 
@@ -126,7 +126,7 @@ def nothing_to_audit(claim: Claim) -> str | None:
 
 
 def _people(plan: Plan, users: int) -> Population:
-    held = any(stage.privacy["mechanism"] == "within_organisation" for stage in plan.stages)
+    held = any(mechanism_class(stage.privacy["mechanism"]).sums_people for stage in plan.stages)
     world = movies(users, _ITEMS, silos=_SILOS if held else 0)
     return organisations(world) if held else _described(world, plan)
 

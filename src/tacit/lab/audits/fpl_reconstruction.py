@@ -60,7 +60,7 @@ def leakage(
         sized: whether the attacker knows how many items a person has and names as many; by default where there is noise.
         seed: who is drawn.
     """
-    if not hasattr(run.method, "penalties") or "bias" not in run.params:
+    if not run.method.pairwise or "bias" not in run.params:
         raise PlanError(f"Attacks are known for messages of the method 'fpl', got a run of {run.plan.name!r}.")
     people = truth or run.population
     ids = np.sort(np.random.default_rng(seed).permutation(len(people))[:devices])

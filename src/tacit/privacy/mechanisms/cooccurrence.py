@@ -22,7 +22,7 @@ MOST = 30_000  # positions: the counts of their pairs fill 3.6 GB
 _LEAST = 1e-6  # ε of a position, or p − q, below which the noise drowns in its own rounding
 
 
-class Pairs(Bits):
+class RandomizedCooccurrence(Bits):
     """Randomised response whose total also counts, for every two positions, how many said 1 to both.
 
     `form`, `epsilon` and rounding are those of `response`; `p` and `q` choose any other odds instead, and the claims
@@ -141,7 +141,7 @@ class Pairs(Bits):
         if self.cap is None or ones.size <= self.cap:
             return super().law_of(truth, ends)
         samples = [np.isin(np.arange(truth.size), some) for some in itertools.combinations(ones, self.cap)]
-        laws = [super(Pairs, self).law_of(sample, ends) for sample in samples]
+        laws = [super(RandomizedCooccurrence, self).law_of(sample, ends) for sample in samples]
         return {said: math.fsum(law[said] for law in laws) / len(laws) for said in laws[0]}
 
     # ---- server ----

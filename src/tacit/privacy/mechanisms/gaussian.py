@@ -8,8 +8,7 @@ import equinox as eqx
 
 from tacit.core.settings import setting
 from tacit.errors import PlanError
-from tacit.privacy.accounting.events import Event
-from tacit.privacy.accounting.events import Gaussian as GaussianEvent
+from tacit.privacy.accounting.events import Event, Gaussian
 from tacit.privacy.claim import Claim, Per
 from tacit.privacy.mechanism import Spread, delta_setting, epsilon_setting, messages_setting, wire_setting
 from tacit.privacy.mechanisms._parts.clipped_sum import Clipped
@@ -17,7 +16,7 @@ from tacit.privacy.mechanisms._parts.local_dp import ASKED, DRAWN, FLOATS, RELEA
 from tacit.privacy.sampler import Exposure
 
 
-class Gaussian(Clipped):
+class GaussianMechanism(Clipped):
     """Clip to ‖x‖₂ ≤ S at home; add N(0, (noise·S)²) to every number.
 
     - `place = "central"`: the server adds the noise once, to the sum of the cohort, and divides by the planned size of
@@ -61,6 +60,7 @@ class Gaussian(Clipped):
     quantile_rate: float | None = setting(None, above=0.0)
     quantile_noise: float | None = setting(None, above=0.0)
     cohort: float | None = eqx.field(static=True, default=None)  # the planned size, once settled
+    noise_setting: ClassVar[str | None] = "noise"
     suggested: ClassVar[tuple[dict[str, Any], ...]] = (
         {"epsilon": 2.0},
         {"noise": 1.5, "clip": 0.5},
@@ -80,7 +80,7 @@ class Gaussian(Clipped):
             raise PlanError(f"privacy.share = {self.share:g} is a part of privacy.epsilon, and there is none; give it.")
         self.check_quantile()
 
-    def settle(self, exposure: Exposure) -> "Gaussian":
+    def settle(self, exposure: Exposure) -> "GaussianMechanism":
         """Find δ and the noise, and check that the promise is kept."""
         from tacit.privacy.accounting import accountant
 
@@ -109,7 +109,7 @@ class Gaussian(Clipped):
         """The noise of a share of the promise: multipliers z/√s compose to z where Σ s = 1."""
         if self.share is None:
             return found
-        if not isinstance(event, GaussianEvent):
+        if not isinstance(event, Gaussian):
             raise PlanError(
                 f"privacy.share = {self.share:g} takes rounds of everybody, got cohorts drawn by chance; set sampler = "
                 "'all', or give each stage an epsilon of its own."
@@ -136,13 +136,13 @@ class Gaussian(Clipped):
         """What one device goes through in the run."""
         exposure = exposure.at_most(self.messages)
         if self.place == "local":
-            return ((GaussianEvent(self.multiplier), exposure.messages),)
+            return ((Gaussian(self.multiplier), exposure.messages),)
         return (exposure.gaussian(self.multiplier),)
 
     def event(self, exposure: Exposure) -> tuple[Event, int]:
         """One message; or, where chance chose the cohorts, all rounds together."""
         ((event, count),) = self.spent(exposure)
-        return event, 1 if isinstance(event, GaussianEvent) else count
+        return event, 1 if isinstance(event, Gaussian) else count
 
     def relation(self, exposure: Exposure) -> Literal["replace_one", "add_remove"]:
         """The neighbours of the claim: any two updates at home, the sampler's at the server."""
@@ -194,4 +194,4 @@ class Gaussian(Clipped):
 
 def _central_words(event: Event) -> tuple[str, ...]:
     """What a central claim rests on."""
-    return (RELEASED,) if isinstance(event, GaussianEvent) else (RELEASED, DRAWN)
+    return (RELEASED,) if isinstance(event, Gaussian) else (RELEASED, DRAWN)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from tacit.core.settings import setting
 from tacit.errors import PlanError
-from tacit.privacy.mechanism import Spread
+from tacit.privacy.mechanism import PayloadView, Spread
 from tacit.privacy.mechanisms._parts import sampled_signs
 from tacit.privacy.mechanisms._parts.local_dp import ASKED, Local
 from tacit.privacy.mechanisms._parts.sampled_signs import Total, layout_of
@@ -36,6 +36,7 @@ class Harmony(Local):
 
     k: int | None = setting(None, at_least=1)
     bound: float = setting(1.0, above=0.0)
+    payload_view: ClassVar[PayloadView] = "signs"
     suggested: ClassVar[tuple[dict[str, Any], ...]] = (
         {"epsilon": 2.0, "k": 1},
         {"epsilon": 4.5, "bound": 0.5},

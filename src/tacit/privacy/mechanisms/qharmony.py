@@ -13,7 +13,7 @@ from tacit.core.sparse_rows import Rows, is_rows
 from tacit.errors import PlanError
 from tacit.privacy.accounting.events import Event, Pure, Unbounded
 from tacit.privacy.claim import Claim
-from tacit.privacy.mechanism import Spread
+from tacit.privacy.mechanism import PayloadView, Spread
 from tacit.privacy.mechanisms._parts import sampled_signs
 from tacit.privacy.mechanisms._parts.local_dp import ASKED, Local
 from tacit.privacy.mechanisms._parts.sampled_signs import Total, layout_of
@@ -54,6 +54,7 @@ class QHarmony(Local):
     server: Literal["unbiased", "paper"] = setting("unbiased")
     normaliser: Literal["maxabs", "fmax"] = setting("maxabs")
     epsilon_of_signs: float | None = setting(None, at_least=0.0)  # of a message of the form `paper`
+    payload_view: ClassVar[PayloadView] = "signs"
     suggested: ClassVar[tuple[dict[str, Any], ...]] = (
         {"epsilon": 4.5},
         {"epsilon": 4.5, "k": 3, "server": "paper", "bound": 0.5},

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from tacit.privacy.mechanisms._parts.bits import Bits
 
 
-class Response(Bits):
+class RandomizedResponse(Bits):
     """Randomised response: position by position, P(say 1 | 1) = p and P(say 1 | 0) = q. Whatever is above 0 is a 1.
 
     - `symmetric`: p = e^ε/(1 + e^ε), q = 1 − p. The best two-sided choice for one position.

@@ -10,21 +10,19 @@ import jax.numpy as jnp
 from tacit.core.settings import setting
 from tacit.core.sparse_rows import dense_tree
 from tacit.errors import PlanError
-from tacit.privacy.accounting.events import Event
-from tacit.privacy.accounting.events import Gaussian as GaussianEvent
+from tacit.privacy.accounting.events import Event, Gaussian
 from tacit.privacy.claim import Claim, Per
-from tacit.privacy.mechanism import Spread, delta_setting, epsilon_setting, messages_setting, wire_setting
+from tacit.privacy.mechanism import PEOPLE, Spread, delta_setting, epsilon_setting, messages_setting, wire_setting
 from tacit.privacy.mechanisms._parts import noise
 from tacit.privacy.mechanisms._parts.local_dp import ASKED, FLOATS
 from tacit.privacy.mechanisms._parts.summed import Summed
 from tacit.privacy.sampler import Exposure
 
-PEOPLE = "people"  # the leaf that says how many people are in a sum
 _COUNT = 0.1  # how much of a person's length 1 the count takes; the rest is the update's
 _INSIDE = "each person is in one organisation, which bounds what each adds and draws the noise"
 
 
-class Members(Summed):
+class WithinOrganisation(Summed):
     """Noise for a sum over people, drawn inside the organisation: N(0, noise²) on every number, where each person adds a
     vector of length at most 1.
 
@@ -48,16 +46,15 @@ class Members(Summed):
     noise: float | None = setting(None, at_least=0.0)
     epsilon: float | None = epsilon_setting()
     delta: float | None = delta_setting()
-    crowd: int = setting(
-        1, at_least=1
-    )  # people an organisation is thought to have: for the outlook, not for the promise
+    crowd: int = setting(1, at_least=1)  # people expected in an organisation: for feasibility, not for the promise
+    sums_people: ClassVar[bool] = True
     suggested: ClassVar[tuple[dict[str, Any], ...]] = ({"epsilon": 2.0}, {"noise": 3.0})
 
     def __check_init__(self):
         if self.noise is None and self.epsilon is None:
-            raise PlanError("privacy of members must give epsilon (for the run) or noise, got neither.")
+            raise PlanError("privacy of within_organisation must give epsilon (for the run) or noise, got neither.")
 
-    def settle(self, exposure: Exposure) -> "Members":
+    def settle(self, exposure: Exposure) -> "WithinOrganisation":
         """Find the noise, and check that the promise is kept; δ is for people, of whom there are more than devices."""
         from tacit.privacy.accounting import accountant
 
@@ -68,7 +65,7 @@ class Members(Summed):
         if self.noise is None:
             assert self.epsilon is not None
             found = accountant.calibrate(
-                lambda found: ((GaussianEvent(found), exposure.messages),), self.epsilon, delta, "replace_one"
+                lambda found: ((Gaussian(found), exposure.messages),), self.epsilon, delta, "replace_one"
             )
             settled = replace(settled, noise=found)
         cost = settled.claim(exposure)[1].epsilon
@@ -109,7 +106,7 @@ class Members(Summed):
     def event(self, exposure: Exposure) -> tuple[Event, int]:
         """One message."""
         del exposure
-        return GaussianEvent(self.deviation), 1
+        return Gaussian(self.deviation), 1
 
     def claim(self, exposure: Exposure) -> tuple[Claim, ...]:
         """(ε, δ) of a message and of the run."""
@@ -120,7 +117,7 @@ class Members(Summed):
         from tacit.privacy.accounting import accountant
 
         delta = self.delta or 0.0
-        epsilon = accountant.compose(((GaussianEvent(self.deviation), count),), delta, "replace_one").epsilon
+        epsilon = accountant.compose(((Gaussian(self.deviation), count),), delta, "replace_one").epsilon
         words = (_INSIDE, FLOATS)
         return Claim("local", "user", "replace_one", epsilon, delta, per, "corrected", "organisation", words)
 

@@ -12,7 +12,7 @@ from tacit.core.settings import setting
 from tacit.core.sparse_rows import dense_tree
 from tacit.privacy.accounting.events import Event, Pure, Unbounded
 from tacit.privacy.claim import Claim, Unit
-from tacit.privacy.mechanism import Spread
+from tacit.privacy.mechanism import PayloadView, Spread
 from tacit.privacy.mechanisms._parts.local_dp import Local
 from tacit.privacy.sampler import Exposure
 
@@ -30,6 +30,7 @@ class Bits(Local):
     """
 
     unit: ClassVar[Unit] = "interaction"
+    payload_view: ClassVar[PayloadView] = "bits"
     form: Form = setting("symmetric")
 
     @property

@@ -42,7 +42,7 @@ class Local(Mechanism):
         """Refuse settings that promise nothing, or something else than they say."""
         if self.epsilon is None and self.epsilon_per_message is None:
             raise PlanError(
-                f"privacy of {type(self).__name__} must give epsilon (for the run) or epsilon_per_message, got neither."
+                f"privacy of {self.name} must give epsilon (for the run) or epsilon_per_message, got neither."
             )
 
     @property
