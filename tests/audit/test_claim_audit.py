@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tacit.audit import evidence
-from tacit.audit.evidence import auc, gaussian_bound, most_accurate, one_run_bound, tpr_at, weigh
+from tacit.audit.evidence import auc, gaussian_bound, most_accurate, one_run_bound, tpr_at, weigh_guesses
 from tacit.cli import app
 from tacit.core.plan import Plan
 from tacit.core.sparse_rows import dense_tree
@@ -40,14 +40,14 @@ def test_normal_noise_is_never_refuted(noise, truth):
     rng = np.random.default_rng(0)
     for _ in range(5):
         coins = rng.random(1000) < 0.5
-        found = weigh(coins - 0.5 + noise * rng.normal(size=1000), coins, 1e-5, 0.95, "add_remove")
+        found = weigh_guesses(coins - 0.5 + noise * rng.normal(size=1000), coins, 1e-5, 0.95, "add_remove")
         assert 0.3 * truth < found.curve < truth
         assert 0.1 * truth < found.proved < truth
 
 
 def test_guesses_by_chance_prove_nothing():
     rng = np.random.default_rng(1)
-    found = weigh(rng.normal(size=2000), rng.random(2000) < 0.5, 0.0, 0.95, "replace_one")
+    found = weigh_guesses(rng.normal(size=2000), rng.random(2000) < 0.5, 0.0, 0.95, "replace_one")
     assert (found.proved, found.curve) == (0.0, 0.0)
     assert abs(found.auc - 0.5) < 0.05
 
@@ -221,11 +221,11 @@ def test_mistakes_get_a_sentence(monkeypatch):
     with pytest.raises(PlanError, match=r"seeds must name at least one run, got none; \(0,\) is one\."):
         audit(plan, users=10, seeds=())
     with pytest.raises(PlanError, match=r"confidence must lie between 0\.5 and 1, got 2; 0\.99 is usual\."):
-        weigh(np.zeros(2), np.array([True, False]), 0.0, 2.0)
+        weigh_guesses(np.zeros(2), np.array([True, False]), 0.0, 2.0)
     with pytest.raises(
         PlanError, match=r"canaries must be more, got 3, whose coins all fell alike; 100 is a beginning\."
     ):
-        weigh(np.zeros(3), np.ones(3, bool), 0.0, 0.95)
+        weigh_guesses(np.zeros(3), np.ones(3, bool), 0.0, 0.95)
     monkeypatch.setitem(sys.modules, "jax_privacy", None)
     with pytest.raises(PlanError, match=r"needs jax-privacy, which is not installed; pip install 'tacit\[audit\]'\."):
         evidence.load_auditing()

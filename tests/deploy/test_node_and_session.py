@@ -30,7 +30,7 @@ from tacit.privacy.price import page_of, price
 from tacit.server.session.round_policy import Terms
 from tacit.server.session.session import Session
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 ROOT = Path(__file__).resolve().parents[2]
 WHOLE = {"seqmf", "dplcf"}  # their sums are of whole numbers
 COUNTING = choose("popularity", {"privacy.mechanism": "laplace", "privacy.epsilon": 1.0, "privacy.messages": 1})

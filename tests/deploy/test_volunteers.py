@@ -20,7 +20,7 @@ from tacit.lab.runs.run import simulate
 from tacit.privacy.sampler import build_sampler
 from tacit.server.session.session import Session
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 COHORT = {"sampler": "volunteers", "count": 2, "share": 0.5}
 FIRST = choose("fcf", {"rounds": 3, "hyper.dim": 2, "cohort": COHORT}).stages
 THEN = choose("fcf", {"rounds": 2, "hyper.dim": 2, "privacy.mechanism": "laplace", "privacy.epsilon": 1.0}).stages

@@ -34,7 +34,7 @@ from tacit.privacy.price import price
 from tacit.privacy.sampler import build_sampler
 from tacit.server.rule import build_rule
 
-LOUD = "ignore::tacit.lab.analysis.feasibility.HopelessWarning"
+LOUD = "ignore::tacit.lab.analysis.feasibility.FeasibilityWarning"
 TINY = {
     "hyper.width": 6, "hyper.dim": 8, "hyper.heads": 2, "hyper.hidden": 4, "hyper.window": 6, "hyper.short": 3,
     "hyper.batch": 8, "hyper.group": 4, "hyper.each": 4,

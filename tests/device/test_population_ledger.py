@@ -15,7 +15,7 @@ from tacit.device.ledger.ledger import Ledger
 from tacit.device.ledger.population_ledger import Ledgers
 from tacit.device.round import enter, step
 from tacit.errors import RunError
-from tacit.lab.analysis.feasibility import HopelessWarning
+from tacit.lab.analysis.feasibility import FeasibilityWarning
 from tacit.lab.data import from_events
 from tacit.lab.plans.loader import complete, load_plan
 from tacit.lab.runs.run import simulate
@@ -23,7 +23,7 @@ from tacit.privacy.budget import Budget
 from tacit.privacy.price import page_of, price
 from tacit.server.round import open_round
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 LAPLACE = {"mechanism": "laplace", "epsilon_per_message": 0.5}
 
 
@@ -162,5 +162,5 @@ def test_a_large_population_is_composed_once_for_each_kind_of_past():
     epsilon = ledgers.spent(Budget(5.0), 0.0)
     np.testing.assert_allclose(epsilon, 0.5 * (np.arange(200_000) % 4))
     with warnings.catch_warnings():
-        warnings.simplefilter("error", HopelessWarning)
+        warnings.simplefilter("error", FeasibilityWarning)
         assert ledgers.allowances(page, 100, Budget(1.5)).max() == 3

@@ -19,7 +19,7 @@ from tacit.privacy.price import price
 from tacit.server.rules.principal_directions import directions
 
 KEY = jax.random.key(0)
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 
 
 def two_camps(people: int = 40, items: int = 8):

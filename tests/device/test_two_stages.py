@@ -24,7 +24,7 @@ from tacit.privacy.card import card, to_markdown
 from tacit.privacy.price import price
 from tacit.privacy.sampler import build_sampler
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 KEY = jax.random.key(5, impl=KEYS)
 VOLUNTEERS = {"sampler": "volunteers", "count": 4, "share": 0.3}
 

@@ -18,7 +18,7 @@ from support.toys import same
 from tacit.core.messages import Report
 from tacit.core.run_folder import Folder
 from tacit.errors import PlanError, RunError
-from tacit.lab.analysis.report_data import dossier
+from tacit.lab.analysis.report_data import report_data
 from tacit.lab.audits.claim_audit import audit
 from tacit.lab.data.synthetic.small import tastes
 from tacit.lab.plans.loader import choose
@@ -34,7 +34,7 @@ from tacit.privacy.sampler import build_sampler
 from tacit.server.round import add_reports, begin, close, nothing
 from tacit.server.rules.mean_step import MeanStep
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 WORLD = tastes(devices=90, items=60, events=10)
 LENGTHS = np.sqrt([np.unique(WORLD.items[a:b]).size for a, b in zip(WORLD.offsets, WORLD.offsets[1:])])
 COHORTS = {"all": {}, "fixed": {"count": 30}, "poisson": {"rate": 0.3}, "pass": {"count": 30}}
@@ -260,7 +260,7 @@ def test_a_run_tells_the_clip_of_every_round():
     assert run.dials(0) == {"clip": clips(run)[-1]}
     assert run.card["dials"] == [{"stage": 1, "dial": "clip", "first": 50.0, "last": clips(run)[-1]}]
     assert f"| clip of stage 1 | 50 → {clips(run)[-1]:.4g} |" in to_markdown(run.card)
-    told = dossier(run)
+    told = report_data(run)
     assert [row["dials"]["clip"] for row in told["rounds"]] == clips(run)
     assert {view["leaf"]: view["of"] for view in told["specimen"]["views"]} == {"counts": 60, WITHIN: 1}
     assert json.loads(json.dumps(told))["card"]["dials"] == told["card"]["dials"]

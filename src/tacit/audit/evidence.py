@@ -12,7 +12,7 @@ from scipy import stats
 
 from tacit.errors import PlanError
 
-LOOKS = (1.0, 0.5, 0.1)  # shares of the canaries that are guessed at, the loudest first; fixed before anybody looks
+GUESSED_SHARES = (1.0, 0.5, 0.1)  # of the canaries, the most certain guesses first; fixed before any score is seen
 _PURE = 1e-12  # the δ of a claim that has none: the auditor wants one above 0
 
 
@@ -41,13 +41,13 @@ class Evidence(NamedTuple):
         return {**self._asdict(), "accuracy": self.accuracy}
 
 
-def weigh(
+def weigh_guesses(
     scores: np.ndarray, coins: np.ndarray, delta: float, confidence: float, relation: str | None = None
 ) -> Evidence:
     """What scores float[m] prove about coins bool[m]; `relation` says that normal noise is claimed, and between whom.
 
     >>> coins = np.arange(400) % 2 == 0
-    >>> found = weigh(np.where(coins, 1.0, -1.0), coins, 1e-5, 0.95)
+    >>> found = weigh_guesses(np.where(coins, 1.0, -1.0), coins, 1e-5, 0.95)
     >>> found.accuracy, round(found.proved, 1)
     (1.0, 4.5)
     """
@@ -56,7 +56,7 @@ def weigh(
     scores, coins = np.asarray(scores, float), np.asarray(coins, bool)
     if coins.all() or not coins.any():
         raise PlanError(f"canaries must be more, got {coins.size}, whose coins all fell alike; 100 is a beginning.")
-    alpha = (1 - confidence) / (len(LOOKS) + 1)
+    alpha = (1 - confidence) / (len(GUESSED_SHARES) + 1)
     right = (scores > 0) == coins
     curve = None if relation is None else gaussian_bound(int(right.sum()), coins.size, delta, alpha, relation)
     return Evidence(
@@ -69,7 +69,7 @@ def weigh(
     )
 
 
-def one_run_bound(loud: np.ndarray, right: np.ndarray, delta: float, alpha: float) -> float:
+def one_run_bound(certainty: np.ndarray, right: np.ndarray, delta: float, alpha: float) -> float:
     """ε at least, by right and wrong guesses about coins that were tossed independently: nothing else is assumed.
 
     Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run" (NeurIPS 2023).
@@ -77,10 +77,10 @@ def one_run_bound(loud: np.ndarray, right: np.ndarray, delta: float, alpha: floa
     auditing = load_auditing()
     # The auditor counts, above a threshold, guesses that hit and guesses that miss; one of each that nobody makes keeps
     # its lists from being empty.
-    hits, misses = np.append(loud[right], -1.0), np.append(loud[~right], -1.0)
+    hits, misses = np.append(certainty[right], -1.0), np.append(certainty[~right], -1.0)
     auditor = auditing.CanaryScoreAuditor(hits, misses)
-    ranked = np.sort(loud)[::-1]
-    cuts = [float(ranked[max(0, math.ceil(share * loud.size) - 1)]) for share in LOOKS]
+    ranked = np.sort(certainty)[::-1]
+    cuts = [float(ranked[max(0, math.ceil(share * certainty.size) - 1)]) for share in GUESSED_SHARES]
     bounds = [
         auditor.epsilon_one_run(alpha, max(delta, _PURE), threshold_strategy=auditing.Explicit(cut)) for cut in cuts
     ]

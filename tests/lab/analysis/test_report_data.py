@@ -13,9 +13,8 @@ import tacit
 from tacit.core.catalog import Catalog
 from tacit.core.plan import Plan
 from tacit.lab.analysis import payload_views, sample_message
-from tacit.lab.analysis.feasibility import HopelessWarning, outlook
-from tacit.lab.analysis.reach import reach
-from tacit.lab.analysis.report_data import POINTS, dossier
+from tacit.lab.analysis.feasibility import FeasibilityWarning, assess_feasibility, feasible_epsilons
+from tacit.lab.analysis.report_data import POINTS, report_data
 from tacit.lab.analysis.report_data import _thin as thin
 from tacit.lab.data import Population, from_events
 from tacit.lab.experiments.trial import Trial
@@ -36,7 +35,7 @@ WORLD = short_histories(devices=12, items=16)
 def simulate(name: str, privacy: dict | None = None, world: Population = WORLD, **options):
     settings = {"privacy": privacy} if privacy else {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", HopelessWarning)
+        warnings.simplefilter("ignore", FeasibilityWarning)
         return tacit.simulate(name, world, settings={**settings, **options.pop("settings", {})}, quiet=True, **options)
 
 
@@ -193,7 +192,7 @@ def test_the_main_direction_finds_what_was_used():
 
 def test_a_dossier_is_json_as_it_is():
     run = simulate("popularity", protocol="full", every=2, settings={"rounds": 4})
-    made = dossier(Trial(run, run.answers, 1.5), setting={"data": "toys"})
+    made = report_data(Trial(run, run.answers, 1.5), setting={"data": "toys"})
     assert json.loads(json.dumps(made, allow_nan=False)) == made
     assert made["whole"]["epsilon"] == "inf"
     assert made["seconds"] == 1.5
@@ -205,13 +204,13 @@ def test_a_dossier_is_json_as_it_is():
 
 
 def test_a_run_that_was_not_asked_has_a_dossier():
-    made = dossier(simulate("popularity"))
+    made = report_data(simulate("popularity"))
     assert made["protocol"] is None
     assert (made["metrics"], made["groups"]) == ({}, {})
 
 
 def test_a_specimen_can_be_left_out():
-    made = dossier(simulate("popularity"), specimen=False)
+    made = report_data(simulate("popularity"), sample=False)
     assert made["specimen"] is None
 
 
@@ -228,7 +227,7 @@ def test_a_specimen_can_be_left_out():
     ],
 )
 def test_a_plan_is_called_by_its_noise(privacy, name):
-    assert dossier(simulate("popularity", privacy), specimen=False)["name"] == name
+    assert report_data(simulate("popularity", privacy), sample=False)["name"] == name
 
 
 def test_few_rounds_are_kept_and_every_one_that_was_asked_about():
@@ -252,25 +251,25 @@ def test_few_rounds_are_kept_and_every_one_that_was_asked_about():
 )
 def test_the_verdict_turns_where_it_is_said_to(plan, privacy):
     chosen = load_plan(plan).with_setting("privacy", privacy)
-    numbers = outlook(chosen, Catalog(50), 1000)[0].numbers
-    found = reach(chosen, 1000, (numbers,))
+    numbers = assess_feasibility(chosen, Catalog(50), 1000)[0].numbers
+    found = feasible_epsilons(chosen, 1000, (numbers,))
     assert found is not None
     for word, below in (("weak", "hopeless"), ("workable", "weak")):
         for share, verdict in ((0.98, below), (1.02, word)):
             there = chosen.with_setting("privacy.epsilon", found[word] * share)
-            assert outlook(there, Catalog(50), 1000)[0].verdict == verdict
+            assert assess_feasibility(there, Catalog(50), 1000)[0].verdict == verdict
 
 
 def test_a_plan_without_a_promise_has_no_reach():
-    assert reach(load_plan("fcf"), 100, (800,)) is None
+    assert feasible_epsilons(load_plan("fcf"), 100, (800,)) is None
     unbounded = {"mechanism": "laplace", "clip": "none", "scale": 1.0}
-    assert reach(load_plan("fcf").with_setting("privacy", unbounded), 100, (800,)) is None
+    assert feasible_epsilons(load_plan("fcf").with_setting("privacy", unbounded), 100, (800,)) is None
 
 
 def test_an_epsilon_out_of_sight_is_zero_or_infinite():
     plan = load_plan("popularity").with_setting("privacy", {"mechanism": "randomized_response", "epsilon": 1.0})
-    many = reach(plan, 10**12, (200,))
-    alone = reach(plan.with_setting("privacy", {"mechanism": "laplace", "epsilon": 1.0}), 1, (10**9,))
+    many = feasible_epsilons(plan, 10**12, (200,))
+    alone = feasible_epsilons(plan.with_setting("privacy", {"mechanism": "laplace", "epsilon": 1.0}), 1, (10**9,))
     assert many is not None
     assert many["workable"] == 0
     assert alone is not None

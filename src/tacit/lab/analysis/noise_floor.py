@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _COUNTED = 1 << 37  # people times pairs of items: more are not counted for a note
 
 
-def floor_of(run: "Run") -> dict[str, Any] | None:
+def noise_floor_of(run: "Run") -> dict[str, Any] | None:
     """The first stage whose mechanism estimates counts: its floor in people, and a sentence; None where none does.
 
     `people` is one standard deviation of the estimated count of a position that nobody has: a count below is only noise.
@@ -38,12 +38,12 @@ def _below(population: Population, people: float) -> float | None:
     """Which share of the pairs of items that anybody has are had by fewer people; None where counting takes long."""
     if len(population) * population.catalog.n_items**2 > _COUNTED:
         return None
-    both = true_pairs(population)[np.triu_indices(population.catalog.n_items, 1)]
+    both = true_pair_counts(population)[np.triu_indices(population.catalog.n_items, 1)]
     both = both[both > 0]
     return float((both < people).mean()) if both.size else None
 
 
-def true_pairs(people: Population) -> np.ndarray:
+def true_pair_counts(people: Population) -> np.ndarray:
     """How many people really have both of every two items, int32[N, N]."""
     n = people.catalog.n_items
     had = np.zeros((len(people), n), np.uint8)

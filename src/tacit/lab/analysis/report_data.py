@@ -8,10 +8,9 @@ import numpy as np
 
 import tacit
 from tacit.core.run_folder import plain
-from tacit.lab.analysis.feasibility import HOPELESS, WEAK, look
-from tacit.lab.analysis.noise_floor import floor_of
-from tacit.lab.analysis.reach import reach
-from tacit.lab.analysis.sample_message import specimen as one_device
+from tacit.lab.analysis.feasibility import INFEASIBLE, WEAK, assess_priced_plan, feasible_epsilons
+from tacit.lab.analysis.noise_floor import noise_floor_of
+from tacit.lab.analysis.sample_message import sample_message
 from tacit.lab.evaluation.protocols import PROTOCOLS, Answers
 from tacit.lab.evaluation.splits import Split
 from tacit.lab.evaluation.statistics import Interval
@@ -24,8 +23,8 @@ FORMAT = 1  # of the dossier; a report refuses one it does not know
 POINTS = 400  # rounds kept, at most; those that were asked about always are
 
 
-def dossier(
-    trial: "Trial | Run", name: str | None = None, setting: Mapping[str, Any] | None = None, *, specimen: bool = True
+def report_data(
+    trial: "Trial | Run", name: str | None = None, setting: Mapping[str, Any] | None = None, *, sample: bool = True
 ) -> dict[str, Any]:
     """What was planned, what it cost, how well it answers, for whom, and what one device sent.
 
@@ -33,10 +32,12 @@ def dossier(
         trial: a trial, or a run.
         name: what to call it; the plan's name, and its noise where it adds any, by default.
         setting: what else a reader should know, such as {"data": "movies", "seed": 0}.
-        specimen: whether to show what one device sent. Its history is a person's: leave it out of what is passed on.
+        sample: whether to show what one device sent. Its history is a person's: leave it out of what is passed on.
     """
     run = trial if isinstance(trial, "Run") else trial.run
-    views = look(run.plan, run.price, run.population.catalog, max(1, int(np.median(run.population.lengths))))
+    views = assess_priced_plan(
+        run.plan, run.price, run.population.catalog, max(1, int(np.median(run.population.lengths)))
+    )
     whole = run.price.whole
     made = {
         "format": FORMAT,
@@ -53,11 +54,11 @@ def dossier(
         "card": run.card,
         "ledger": run.spent(),
         "outlook": [view.to_dict() for view in views],
-        "signal_to_noise": {"weak": HOPELESS, "workable": WEAK},  # from where on the outlook says so
-        "floor": floor_of(run),
-        "reach": reach(run.plan, len(run.population), tuple(view.numbers for view in views)),
+        "signal_to_noise": {"weak": INFEASIBLE, "workable": WEAK},  # from where on the outlook says so
+        "floor": noise_floor_of(run),
+        "reach": feasible_epsilons(run.plan, len(run.population), tuple(view.numbers for view in views)),
         **_traffic(run, trial),
-        "specimen": one_device(run) if specimen else None,
+        "specimen": sample_message(run) if sample else None,
     }
     return plain(made)
 

@@ -11,7 +11,7 @@ from tacit.core.plan import Stage
 from tacit.core.sparse_rows import dense_tree
 from tacit.device.method import build
 from tacit.device.round import Home, step
-from tacit.lab.analysis.payload_views import listed_history, tables, views
+from tacit.lab.analysis.payload_views import listed_history, payload_views, update_views
 from tacit.lab.simulation.buckets import Bucket, prepare
 from tacit.lab.simulation.engine import Job, chunk_size, fold, seats, wake, wire_schema
 from tacit.privacy.sampler import build_sampler
@@ -33,7 +33,7 @@ class _Turn(NamedTuple):
     buckets: list[Bucket]
 
 
-def specimen(run: "Run") -> dict[str, Any]:
+def sample_message(run: "Run") -> dict[str, Any]:
     """What a device of middling history sent in the last round that asked for anything, as plain values.
 
     The device is asked again for that round, with the parameters the run ended with: where a stage has one round, it is
@@ -87,7 +87,7 @@ def _sent(run: "Run", turn: _Turn) -> dict[str, Any]:
         "bytes": len(data),
         "head": data[:SHOWN].hex(" "),
         "weight": np.asarray(heard.weight).tolist() if turn.job.mechanism.shows_weight else None,
-        "views": views(turn.job.mechanism, heard.payload, like, run.population, history),
+        "views": payload_views(turn.job.mechanism, heard.payload, like, run.population, history),
         "released": _released(run, turn, history),
         **_history(run, device),
     }
@@ -143,7 +143,7 @@ def _released(run: "Run", turn: _Turn, history: np.ndarray) -> dict[str, Any] | 
     sums, _ = mechanism.estimate(jax.random.key(seed), total, n, run.dials(turn.job.stage))
     like = _like(turn.job)
     first = jax.tree.map(lambda leaf: leaf[0], sums)  # the sum for the first weight
-    return {"reports": int(n), "views": tables(first, like, run.population, history)}
+    return {"reports": int(n), "views": update_views(first, like, run.population, history)}
 
 
 def _total(run: "Run", turn: _Turn, asked: np.ndarray) -> Any:

@@ -22,8 +22,8 @@ from tacit.nets.neural.bounded_sum import summed, unit
 from tacit.privacy.mechanism import PEOPLE, Mechanism
 from tacit.privacy.mechanisms._parts.pair_counts import Cooccurrence
 
-LOUD = 1e6  # how large an update is: beyond any bound
-FAINT = 1e-3  # what of it goes where canaries would meet; still beyond any bound
+LARGE = 1e6  # how large an update is: beyond any bound
+SMALL = 1e-3  # what of it goes where canaries would meet; still beyond any bound
 _TRIED = 256  # canaries to choose a shape by
 _GROUP = 64  # patterns held at a time
 Shape = Literal["spots", "signs"]
@@ -65,7 +65,7 @@ class Canary(AtHome):
         """A canary's update when its coin falls heads, leaf after leaf, float[D]."""
         if self.shape == "signs":
             key = jax.random.fold_in(jax.random.key(0), number)
-            return LOUD * jax.random.rademacher(key, (sum(self._sizes),), jnp.float32) * self._counted
+            return LARGE * jax.random.rademacher(key, (sum(self._sizes),), jnp.float32) * self._counted
         parts = [jnp.zeros(size).at[number % size].set(self._height(size)) for size in self._sizes]
         return jnp.concatenate(parts) * self._counted
 
@@ -74,7 +74,7 @@ class Canary(AtHome):
         mask = self._counted * np.repeat([self._clear(size) for size in self._sizes], self._sizes)
 
         def one(number: jax.Array, mine: jax.Array) -> jax.Array:
-            return (self.pattern(number) / LOUD * mask) @ mine
+            return (self.pattern(number) / LARGE * mask) @ mine
 
         numbers = jnp.arange(self.canaries)
         if heard.ndim == 1:
@@ -95,7 +95,7 @@ class Canary(AtHome):
         return self.apart or size >= self.canaries
 
     def _height(self, size: int) -> float:
-        return LOUD * (1.0 if self._clear(size) else FAINT)
+        return LARGE * (1.0 if self._clear(size) else SMALL)
 
     def _tree(self, flat: jax.Array) -> dict:
         parts = jnp.split(flat, np.cumsum(self._sizes)[:-1])
@@ -103,7 +103,7 @@ class Canary(AtHome):
         return jax.tree.unflatten(self.update.tree, shaped)
 
 
-class Crowd(Canary):
+class CanaryOrganisation(Canary):
     """An organisation all of whose people are canaries, each bounded as methods bound their people."""
 
     def local(self, key: jax.Array, params: dict, local: Any, own: dict) -> tuple[Any, dict, jax.Array]:
@@ -125,7 +125,7 @@ class Crowd(Canary):
         return super().scores(heard[0])
 
 
-class Positions(Canary):
+class CanaryPositions(Canary):
     """A device with a coin for every position: whether it has the item. For claims about one interaction."""
 
     def local(self, key: jax.Array, params: dict, local: Any, own: dict) -> tuple[Any, dict, jax.Array]:
@@ -149,19 +149,19 @@ def in_one_sum(mechanism: Mechanism) -> bool:
     return mechanism.sums_people or mechanism.always_releases
 
 
-def devices_of(mechanism: Mechanism | None, canaries: int, catalog: Catalog) -> int:
+def canary_devices(mechanism: Mechanism | None, canaries: int, catalog: Catalog) -> int:
     """How many devices so many canaries are."""
     if mechanism is not None and mechanism.sums_people:
         return 1
     return -(-canaries // catalog.n_items) if _by_position(mechanism) else canaries
 
 
-def design(mechanism: Mechanism, catalog: Catalog, update: Schema, weights: int, canaries: int) -> Canary:
+def design_canaries(mechanism: Mechanism, catalog: Catalog, update: Schema, weights: int, canaries: int) -> Canary:
     """The canaries that show best under a mechanism."""
     if _by_position(mechanism):
-        return Positions(catalog, update, weights, canaries)
+        return CanaryPositions(catalog, update, weights, canaries)
     if in_one_sum(mechanism):
-        return (Crowd if mechanism.sums_people else Canary)(catalog, update, weights, canaries)
+        return (CanaryOrganisation if mechanism.sums_people else Canary)(catalog, update, weights, canaries)
     shapes: tuple[Shape, ...] = ("spots", "signs")
     tried = (Canary(catalog, update, weights, canaries, shape, apart=True) for shape in shapes)
     return max(tried, key=partial(_shown, mechanism))
@@ -182,23 +182,23 @@ def _shown(mechanism: Mechanism, canary: Canary) -> float:
 
     keys = jax.random.split(jax.random.key(1), few.canaries)
     reports = jax.vmap(message)(keys, jnp.arange(few.canaries), sign)
-    scores = np.asarray(few.scores(hear(mechanism, few.update, reports)) * sign)
+    scores = np.asarray(few.scores(estimate_each(mechanism, few.update, reports)) * sign)
     return float(scores.mean() / max(scores.std(), 1e-30))
 
 
-def hear(mechanism: Mechanism, update: Schema, reports: Report) -> jax.Array:
+def estimate_each(mechanism: Mechanism, update: Schema, reports: Report) -> jax.Array:
     """What the server's own estimate makes of each report by itself, float[c, D]."""
     empty = mechanism.zero(update.like(), reports.weight.shape[1])
 
     def alone(report: Report) -> jax.Array:
         one = jax.tree.map(lambda leaf: leaf[None], report)
         total = mechanism.add(empty, one.payload, one.weight, one.sent)
-        return flat(mechanism.estimate(jax.random.key(0), total, jnp.int32(1), {})[0])
+        return flat_estimate(mechanism.estimate(jax.random.key(0), total, jnp.int32(1), {})[0])
 
     return jax.lax.map(alone, reports)
 
 
-def flat(estimate: dict) -> jax.Array:
+def flat_estimate(estimate: dict) -> jax.Array:
     """An estimated sum, leaf after leaf, float[D]; counts of pairs say nothing more about one person."""
     leaves = jax.tree.leaves(estimate, is_leaf=lambda leaf: isinstance(leaf, Cooccurrence))
     parts = [leaf[0].reshape(-1) for leaf in leaves if not isinstance(leaf, Cooccurrence)]

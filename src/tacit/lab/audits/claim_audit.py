@@ -15,14 +15,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.audit.evidence import Evidence, most_accurate, weigh
+from tacit.audit.evidence import Evidence, most_accurate, weigh_guesses
 from tacit.core.catalog import Field
 from tacit.core.messages import Schema
 from tacit.core.plan import Plan
 from tacit.device.method import person_fields
 from tacit.device.round import KEYS, Home, enter, new_home
 from tacit.errors import PlanError
-from tacit.lab.audits.canaries import Canary, design, devices_of, flat, hear, in_one_sum
+from tacit.lab.audits.canaries import Canary, canary_devices, design_canaries, estimate_each, flat_estimate, in_one_sum
 from tacit.lab.data import Population
 from tacit.lab.data.organisations import organisations
 from tacit.lab.data.synthetic import movies
@@ -112,7 +112,7 @@ def audit(
     played = [_Play(plan, people, canaries, seed, swap) for seed in seeds]
     scores, coins = np.concatenate([play.run() for play in played]), np.concatenate([play.coins for play in played])
     cost = played[0].price
-    evidence = weigh(scores, coins, cost.whole.delta, confidence, _curve(cost))
+    evidence = weigh_guesses(scores, coins, cost.whole.delta, confidence, _curve(cost))
     return Audit(plan.name, cost.whole, evidence, len(played), confidence)
 
 
@@ -165,7 +165,7 @@ class _Play:
             raise PlanError(reason)
         self.canaries = min(self._room(number, canaries) for number in self.sending)
         first = stages[self.sending[0]].mechanism
-        self.extra = devices_of(first, self.canaries, people.catalog)
+        self.extra = canary_devices(first, self.canaries, people.catalog)
         self.price = price(plan, len(people) + self.extra)
         self.coins = np.random.default_rng([seed, 0xCA]).random(self.canaries) < 0.5
         root = jax.random.key(seed, impl=KEYS)
@@ -200,7 +200,9 @@ class _Play:
         assert priced.mechanism is not None
         assert priced.exposure is not None
         job = replace(rounds.job, mechanism=self.swap(priced.mechanism), by_rows=False)
-        method = design(job.mechanism, self.federation.methods[0].catalog, _schema(job), job.weights, self.canaries)
+        method = design_canaries(
+            job.mechanism, self.federation.methods[0].catalog, _schema(job), job.weights, self.canaries
+        )
         # Where neighbours differ by one device's presence, a coin says whether the canary is there at all.
         absent = job.mechanism.always_releases and priced.exposure.relation == "add_remove"
         owns = method.owns(np.ones_like(self.coins) if absent else self.coins)
@@ -255,10 +257,10 @@ def _turn(
         (payloads, n), noise = total, noise_key(job, key, broadcast.round)
         sums = job.mechanism.estimate(noise, payloads, n, broadcast.dials)[0]
         # Whoever attacks one person may know all others; not, where chance drew the cohort, who of them was asked.
-        others = flat({name: known[0][0][name] for name in sums}) if everybody else 0.0
-        heard = flat(sums) - others
+        others = flat_estimate({name: known[0][0][name] for name in sums}) if everybody else 0.0
+        heard = flat_estimate(sums) - others
     else:
-        heard = jnp.where(reports.sent[:, None], hear(job.mechanism, _schema(job), reports), 0.0)
+        heard = jnp.where(reports.sent[:, None], estimate_each(job.mechanism, _schema(job), reports), 0.0)
     return State(params, memory, moved), their_homes, _canary(theirs).scores(heard)
 
 

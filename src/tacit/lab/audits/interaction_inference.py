@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.audit.interactions import Guess, guess, read, with_popularity
+from tacit.audit.inference import InteractionScores, guess_interactions, row_features, with_popularity
 from tacit.core.messages import Broadcast, Report, Schema, schema_of
 from tacit.core.sparse_rows import dense_tree
 from tacit.device.method import build
 from tacit.device.round import Home, step
 from tacit.errors import PlanError
-from tacit.lab.audits.canaries import flat, hear
+from tacit.lab.audits.canaries import estimate_each, flat_estimate
 from tacit.lab.evaluation.scoring import seen_mask
 from tacit.lab.runs.run import Run
 from tacit.lab.simulation.buckets import homes_of, prepare
@@ -24,7 +24,9 @@ from tacit.server.rule import build_rule
 MESSAGES = 10
 
 
-def interactions(run: Run, messages: int = MESSAGES, people: int = 200, seed: int = 0) -> tuple[Guess, Guess]:
+def infer_interactions(
+    run: Run, messages: int = MESSAGES, people: int = 200, seed: int = 0
+) -> tuple[InteractionScores, InteractionScores]:
     """Whether people have items, guessed from what is heard of them; and guessed from popularity alone.
 
     Half of the people told the attacker what they have. Each sends so many messages, or those the plan allows, if fewer,
@@ -37,13 +39,15 @@ def interactions(run: Run, messages: int = MESSAGES, people: int = 200, seed: in
     had = seen_mask(log, ids, np.arange(log.catalog.n_items))
     told = np.arange(ids.size) % 2 == 0
     counts = had[told].sum(0)
-    evidence = read(overheard(run, ids, messages, seed), log.catalog.n_items)
+    evidence = row_features(observed_updates(run, ids, messages, seed), log.catalog.n_items)
     blind = np.zeros((*had.shape, 0))
-    by_ear, by_chart = (guess(with_popularity(part, counts), had, told, seed) for part in (evidence, blind))
-    return by_ear, by_chart
+    by_message, by_popularity = (
+        guess_interactions(with_popularity(part, counts), had, told, seed) for part in (evidence, blind)
+    )
+    return by_message, by_popularity
 
 
-def overheard(run: Run, ids: np.ndarray, messages: int, seed: int = 0) -> dict[str, np.ndarray]:
+def observed_updates(run: Run, ids: np.ndarray, messages: int, seed: int = 0) -> dict[str, np.ndarray]:
     """The mean of what each message says by itself, leaf by leaf [M, ...]."""
     number = max((n for n, stage in enumerate(run.price.stages) if stage.mechanism is not None), default=None)
     if number is None:
@@ -78,14 +82,14 @@ def _listen(job: Job, broadcast: Broadcast, homes: Home, own: Any, key: jax.Arra
     """One more round: the homes after it, and what is heard, float[M, D]; of a sum, float[1, D]."""
     homes, reports = jax.vmap(partial(step, job.method, job.mechanism, job.stage, broadcast))(homes, own)
     if not job.mechanism.always_releases:
-        return homes, hear(job.mechanism, _schema(job), reports)
+        return homes, estimate_each(job.mechanism, _schema(job), reports)
     return homes, _released(job, broadcast, reports, jax.random.fold_in(key, broadcast.round))[None]
 
 
 def _released(job: Job, broadcast: Broadcast, reports: Report, key: jax.Array) -> jax.Array:
     empty = nothing(job.mechanism, broadcast.params, job.trains, job.weights, job.update)[0]
     total = job.mechanism.add(empty, reports.payload, reports.weight, reports.sent)
-    return flat(job.mechanism.estimate(key, total, reports.sent.sum(), broadcast.dials)[0])
+    return flat_estimate(job.mechanism.estimate(key, total, reports.sent.sum(), broadcast.dials)[0])
 
 
 def _schema(job: Job) -> Schema:

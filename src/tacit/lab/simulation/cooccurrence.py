@@ -19,7 +19,7 @@ import numpy as np
 from tacit.core.messages import schema_of
 from tacit.core.plan import Plan
 from tacit.device.method import Method
-from tacit.lab.analysis.feasibility import warn
+from tacit.lab.analysis.feasibility import warn_if_infeasible
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import Run
 from tacit.lab.simulation.collect import GRID, Reports, Tell, collect, job_of, line, move_in_all, say, side_by_side
@@ -62,7 +62,7 @@ def learn(
     began, tell = time.perf_counter(), tell or line
     federation = Federation(choose(plan, settings), as_population(log), seed=seed, performance=Performance(grid=GRID))
     job = job_of(federation)
-    warn(federation.plan, federation.price, federation.methods)
+    warn_if_infeasible(federation.plan, federation.price, federation.methods)
     move_in_all(federation, job)
     width, k = federation.params["neighbours"].shape
     tiled = width > MOST if tiled is None else tiled
