@@ -171,7 +171,7 @@ def test_a_pooled_fit_takes_no_mechanism_and_what_sends_nothing_needs_none(metho
     stage = suggested(method).stages[0]
     if stage.trains:
         with pytest.raises(
-            PlanError, match=r"'gaussian' is an empty promise: under cohort\.sampler = .* no mechanism is asked"
+            PlanError, match=r"'gaussian' is an empty promise: under cohort\.sampler = .* without a mechanism"
         ):
             plan_of(method, "gaussian")
     else:

@@ -491,5 +491,5 @@ def test_the_card_says_what_a_device_needs(name, sends, tiny):
         assert run.cost["message_bytes"] == run.bytes_up_per_device
         assert run.cost["working_bytes"] > 4 * tiny.catalog.n_items
     page = to_markdown(run.card)
-    assert "What it asks of a device" in page
+    assert "Cost on a device" in page
     assert ("one round, ms" in page) == sends

@@ -121,7 +121,7 @@ def test_price_and_card_say_what_the_count_takes():
     assert 0 < noise["spent_on_count"] <= 0.01 + 1e-9
     assert noise["noise_of_sum"] > noise["noise"]
     assert "| spent on count |" in to_markdown(card(cost))
-    assert "the server sees whether each update was within the clip" in cost.stages[0].visible
+    assert "the server sees whether each update was within the clip bound" in cost.stages[0].visible
 
 
 def test_plans_without_a_quantile_have_the_digest_they_had():

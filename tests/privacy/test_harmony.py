@@ -443,7 +443,7 @@ def test_an_epsilon_no_coin_can_lean_by_is_refused(name):
 def test_what_is_described_and_seen(name, options):
     mechanism = settled(name, **options, k=2)
     assert mechanism.describe()["k"] == 2
-    assert "drawn by chance" in mechanism.visible()[1]
+    assert "drawn at random" in mechanism.visible()[1]
     assert ("in the clear" in str(mechanism.visible())) == (options is PAPER)
     assert mechanism.spread(100, 10_000).signal == pytest.approx(0.1 if name == "kashin" else 1.0)
 

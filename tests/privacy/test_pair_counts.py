@@ -101,7 +101,7 @@ def test_a_person_is_protected_by_a_cap():
     assert (message.unit, message.relation) == ("user", "replace_one")
     assert run.epsilon == pytest.approx(8, abs=1e-7)
     assert run.epsilon <= 8
-    assert "at most 4 items of a person are told of, chosen at home by chance" in run.conditions
+    assert "at most 4 items of a person are reported, drawn at random on the device" in run.conditions
     assert settled(epsilon=8.0, unit="user", cap=4, form="unary").per_position == 2.0
     loose = settled(rounds=1, epsilon=8.0, unit="user", cap=40, delta=1e-6)
     assert loose.per_position > 8 / 80, "with δ the answers compose better"
@@ -132,7 +132,7 @@ def test_a_draw_for_life_is_asked_for_once():
     with pytest.raises(PlanError, match=r"drawn once for life, so one round asks for all there is, got 2 rounds"):
         settled(rounds=2, epsilon=1.0, memoised=True)
     condition = settled(epsilon=1.0, memoised=True).claim(ONCE)[0].conditions[-1]
-    assert condition.startswith("one draw for life: asked again the device says the same")
+    assert condition.startswith("answers are drawn once: the device repeats them")
     assert "a change shows with probability 0.46" in condition
 
 

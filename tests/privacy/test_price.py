@@ -120,7 +120,7 @@ def test_one_sided_does_not_stand_for_the_whole():
 
 def test_what_is_seen_beside_the_noise_is_said():
     for privacy, seen in (
-        ({"mechanism": "laplace", "epsilon": 1.0}, "which devices were asked"),
+        ({"mechanism": "laplace", "epsilon": 1.0}, "which devices take part"),
         ({"mechanism": "gaussian", "epsilon": 1.0}, "the server sees each clipped report"),
         ({"mechanism": "none", "wire": "rows"}, "positions are visible"),
     ):

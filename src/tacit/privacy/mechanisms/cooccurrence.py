@@ -210,7 +210,7 @@ class RandomizedCooccurrence(Bits):
         """As the unit says."""
         if self.cap is None:
             return super().claim(exposure)
-        words = (f"at most {self.cap} items of a person are told of, chosen at home by chance", *self.conditions())
+        words = (f"at most {self.cap} items of a person are reported, drawn at random on the device", *self.conditions())
         return self.claims(exposure, self.event(exposure)[0], "replace_one", words)
 
     def conditions(self) -> tuple[str, ...]:
@@ -218,8 +218,8 @@ class RandomizedCooccurrence(Bits):
         p, q = self.odds
         plain = ("no noise: every answer is true",) if (p, q) == (1, 0) else ()
         lasting = (
-            "one draw for life: asked again the device says the same, as long as it keeps its secret and what it has does "
-            f"not change; a change shows with probability {p - q:.2f}"
+            "answers are drawn once: the device repeats them as long as it keeps its secret and its history does not change; "
+            f"a change becomes visible with probability {p - q:.2f}"
         )
         return (*plain, lasting) if self.memoised else plain
 

@@ -188,7 +188,7 @@ class GaussianMechanism(Clipped):
         """Participation; at the server, everything but what is released."""
         if self.place == "local":
             return (ASKED,)
-        within = () if self.quantile is None else ("the server sees whether each update was within the clip",)
+        within = () if self.quantile is None else ("the server sees whether each update was within the clip bound",)
         return (ASKED, REPORTS, *within)
 
 

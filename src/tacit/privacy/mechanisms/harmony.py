@@ -102,7 +102,7 @@ class Harmony(Local):
 
     def visible(self) -> tuple[str, ...]:
         """Participation; positions that chance chose."""
-        return (ASKED, f"{self.parts} position(s) drawn by chance, and a random sign at each")
+        return (ASKED, f"{self.parts} position(s) drawn at random, and a random sign at each")
 
     def spread(self, numbers: int, reports: float) -> Spread:
         """At best B everywhere; √(D/k)·coth(ε/2k)·B of noise in each report."""

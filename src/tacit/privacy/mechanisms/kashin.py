@@ -233,7 +233,7 @@ class Kashin(Local):
 
     def visible(self) -> tuple[str, ...]:
         """Participation; coefficients that chance chose."""
-        return (ASKED, f"{self.count} coefficient(s) drawn by chance, and a random bit of each")
+        return (ASKED, f"{self.count} coefficient(s) drawn at random, and a random bit of each")
 
     def spread(self, numbers: int, reports: float) -> Spread:
         """At best S/√D; S·K/(γ·√k) of noise in each report."""

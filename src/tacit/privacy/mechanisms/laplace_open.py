@@ -80,7 +80,7 @@ class LaplaceOpen(Local, Summed):
 
     def visible(self) -> tuple[str, ...]:
         """Participation, and the weight."""
-        return (*super().visible(), "the weight of every report is visible")
+        return (*super().visible(), "the weight of each report is visible")
 
     def describe(self) -> dict[str, Any]:
         """The scale of the noise."""

@@ -19,7 +19,7 @@ from tacit.privacy.mechanisms._parts.local_dp import ASKED, Local
 from tacit.privacy.mechanisms._parts.sampled_signs import Total, layout_of
 from tacit.privacy.sampler import Exposure
 
-_CLEAR = "the scale of the update leaves in the clear: a number computed from private data"
+_CLEAR = "the scale of the update, a number computed from private data, is sent in the clear"
 _SIGNS = "covers the signs only, not the scale that is sent with them"
 
 
@@ -137,7 +137,7 @@ class QHarmony(Local):
 
     def visible(self) -> tuple[str, ...]:
         """Participation; positions that chance chose; as printed, the scale."""
-        signs = f"{self.parts} position(s) drawn by chance, and a random sign at each"
+        signs = f"{self.parts} position(s) drawn at random, and a random sign at each"
         return (ASKED, signs, _CLEAR) if self.form == "paper" else (ASKED, signs)
 
     # ---- device ----

@@ -19,7 +19,7 @@ from tacit.privacy.mechanisms._parts.summed import Summed
 from tacit.privacy.sampler import Exposure
 
 _COUNT = 0.1  # how much of a person's length 1 the count takes; the rest is the update's
-_INSIDE = "each person is in one organisation, which bounds what each adds and draws the noise"
+_INSIDE = "each person belongs to one organisation, which clips what each person contributes and adds the noise"
 
 
 class WithinOrganisation(Summed):

@@ -1,4 +1,4 @@
-"""Bits: a yes or no for every position, each told the truth or not by its own coin; what mechanisms that send them share."""
+"""Randomised response on bits: one random bit for every position; what mechanisms that send bits share."""
 
 import itertools
 import math
@@ -20,7 +20,7 @@ COIN = 2**32  # the coins are 32-bit whole numbers, so that the probabilities ar
 Form = Literal["symmetric", "unary", "asymmetric"]
 Thresholds = tuple[int, int]  # p and q as multiples of 2⁻³²
 _TURNS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_TOLD_APART = "an answer that only one of the two can give"
+_CERTAIN = "an answer that only one of two neighbours can give"
 
 
 class Bits(Local):
@@ -92,19 +92,19 @@ class Bits(Local):
         del exposure
         presence, swap, _ = self.epsilons()
         if self.kind == "asymmetric":
-            return Unbounded("a said 0 proves that there is none"), 1
+            return Unbounded("a reported 0 proves that the item is absent"), 1
         return bounded(swap if self.kind == "unary" else presence), 1
 
     def claim(self, exposure: Exposure) -> tuple[Claim, ...]:
         """The promise first; then the other relations."""
         presence, swap, one_sided = self.epsilons()
-        words = ("histories that differ in h positions: h times as much", *self.conditions())
+        words = ("for two histories that differ in h positions, ε is h times as large", *self.conditions())
         two = {
             "add_remove": self.claims(exposure, bounded(presence), "add_remove", words),
             "replace_one": self.claims(exposure, bounded(swap), "replace_one", words),
         }
         if self.kind == "asymmetric":
-            deniable = ("only a said 1 is deniable; a said 0 proves that there is none", *self.conditions())
+            deniable = ("only a reported 1 is deniable; a reported 0 proves that the item is absent", *self.conditions())
             one = self.claims(exposure, bounded(one_sided), "one_sided_1_to_0", deniable)
             return (*one, *two["add_remove"])
         order = ("replace_one", "add_remove") if self.kind == "unary" else ("add_remove", "replace_one")
@@ -132,7 +132,7 @@ class Bits(Local):
 
 def bounded(epsilon: float, parts: int = 1) -> Event:
     """A message of this ε, which may be infinite."""
-    return Unbounded(_TOLD_APART) if math.isinf(epsilon) else Pure(epsilon, parts)
+    return Unbounded(_CERTAIN) if math.isinf(epsilon) else Pure(epsilon, parts)
 
 
 def odds_of(form: Form, epsilon: float) -> tuple[float, float]:
