@@ -23,7 +23,7 @@ from tacit.lab.simulation.engine import close as close_round
 from tacit.privacy.accounting.events import Pure
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.mechanisms._parts.clipped_sum import WITHIN
-from tacit.privacy.mechanisms._parts.sampled_signs import lean_of, pack
+from tacit.privacy.mechanisms._parts.sampled_signs import coin_bias_of, pack_signs
 from tacit.privacy.mechanisms.gaussian import GaussianMechanism
 from tacit.privacy.mechanisms.harmony import Harmony
 from tacit.privacy.mechanisms.kashin import Kashin
@@ -169,14 +169,14 @@ class ForgotTheCount(GaussianMechanism):
 
 
 class TwiceTheEpsilon(RandomizedResponse):
-    def _say(self, key, leaf):
-        return replace(RandomizedResponse(epsilon_per_message=2 * self.share), form=self.form)._say(key, leaf)
+    def _randomise(self, key, leaf):
+        return replace(RandomizedResponse(epsilon_per_message=2 * self.share), form=self.form)._randomise(key, leaf)
 
 
 class OneCoin(RandomizedResponse):
     """Every position told the truth, or none."""
 
-    def _say(self, key, leaf):
+    def _randomise(self, key, leaf):
         p, q = (jnp.uint32(threshold - 1) for threshold in self.thresholds)
         coin = jax.random.bits(key, (1,), jnp.uint32)
         return jnp.packbits(coin <= jnp.where(leaf.reshape(-1) > 0, p, q))
@@ -193,8 +193,8 @@ class WholeForEachSign(Harmony):
     """ε for each of k signs."""
 
     @property
-    def lean(self):
-        return lean_of(self.share)
+    def coin_bias(self):
+        return coin_bias_of(self.share)
 
 
 class PositionsThatWereTouched(Harmony):
@@ -203,8 +203,8 @@ class PositionsThatWereTouched(Harmony):
     def encode(self, key, update, dials):
         x = jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(dense_tree(update))])
         at = jnp.argmax(x != 0)[None]
-        plus = jax.random.uniform(key, (1,)) < (1 + jnp.sign(x[at]) * self.lean / 2.0**31) / 2
-        return pack(at, plus, x.size)
+        plus = jax.random.uniform(key, (1,)) < (1 + jnp.sign(x[at]) * self.coin_bias / 2.0**31) / 2
+        return pack_signs(at, plus, x.size)
 
 
 class NoClipOfOdds(Harmony):
@@ -223,8 +223,8 @@ class ScaleForFree(QHarmony):
 
 class TooCandid(Kashin):
     @property
-    def candour(self):
-        return replace(Kashin(epsilon_per_message=3 * self.share), k=self.k).candour
+    def truth_odds(self):
+        return replace(Kashin(epsilon_per_message=3 * self.share), k=self.k).truth_odds
 
 
 class CoinsForAFixedCohort(Fixed):

@@ -202,7 +202,7 @@ def _counted(entry: Entry, budget: Budget) -> Event:
 def _composed(events: Spent, delta: float) -> float:
     if not events:
         return 0.0
-    from tacit.privacy.accounting.accountant import compose  # here: a slow import that a device which sends nothing does not need
+    from tacit.privacy.accounting.accountant import compose  # here: a slow import, only needed once something is sent
 
     return float(compose(events, delta, relation="replace_one").epsilon)
 

@@ -98,7 +98,7 @@ def to_markdown(card: Mapping[str, Any]) -> str:
         lines += ["", "Claims:", "", *(f"- {_claim(one)}" for one in stage["claims"])]
         lines += ["", "Also visible:", "", *(f"- {word}" for word in stage["visible"] or ["nothing"])]
     if card.get("dials"):
-        lines += ["", "## Public parameters (dials) in the first and the last round", "", *_table(_dials(card["dials"]))]
+        lines += ["", "## Public parameters (dials), first and last round", "", *_table(_dials(card["dials"]))]
     if card.get("leakage"):
         lines += ["", "## What attacks found", "", *_leakage(card["leakage"])]
     if card.get("device_cost"):
@@ -125,7 +125,7 @@ def _ledger(ledger: Mapping[str, Any]) -> list[str]:
 
 def _leakage(found: list[Mapping[str, Any]]) -> list[str]:
     """Precision and recall of the attacks."""
-    head = ["Guessed histories compared with the true ones. This is a measurement, not a bound: a better attack may find more.", ""]
+    head = ["Guessed against true histories. A measurement, not a bound: a better attack may find more.", ""]
     rows = [
         f"| {one['attack']} | {one['rounds'] or '–'} | {one['precision']:.3f} | {one['recall']:.3f} | {one['f1']:.3f} |"
         for one in found

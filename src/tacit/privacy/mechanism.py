@@ -46,7 +46,7 @@ class Mechanism(eqx.Module):
     wire: eqx.AbstractVar[Wire]  # "rows": positions may be seen
     former_names: ClassVar[tuple[str, ...]] = ()  # its names in earlier versions; plans may still use them
     unit: ClassVar[Unit] = "user"  # what the claim protects
-    shows_weight: ClassVar[bool] = False  # whether a report has the device's own weight; if not, each report counts once
+    shows_weight: ClassVar[bool] = False  # whether a report has the device's own weight; if not, it counts once
     as_sent: ClassVar[bool] = False  # whether the estimate is the plain sum: rows that no device sent are zero in it
     counts_pairs: ClassVar[bool] = False  # whether the estimate has counts of pairs, for a rule that reads them
     sums_people: ClassVar[bool] = False  # whether a report is a sum over the people of one organisation

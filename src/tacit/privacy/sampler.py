@@ -29,7 +29,7 @@ class Exposure(NamedTuple):
     devices: int
     cohort: float  # devices in a round, on average
     relation: Literal["replace_one", "add_remove"]  # the neighbours for which this sampler is analysed
-    drawn: Literal["fixed", "poisson"] | None = None  # how a cohort is drawn at random; None: no amplification by sampling
+    drawn: Literal["fixed", "poisson"] | None = None  # how a cohort is drawn at random; None: no amplification
     others: int = 0  # devices that never take part, and so are not exposed at all
 
     def at_most(self, messages: int | None) -> "Exposure":

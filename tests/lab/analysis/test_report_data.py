@@ -47,18 +47,18 @@ def items_of(found: dict) -> set[str]:
 
 
 def test_nothing_sent_is_said():
-    found = sample_message.specimen(simulate("mfu"))
+    found = sample_message.sample_message(simulate("mfu"))
     assert (found["kind"], found["bytes"]) == ("nothing", 0)
     assert found["distinct"] == len(found["history"])
 
 
 def test_raw_data_is_said():
-    found = sample_message.specimen(simulate("itemknn"))
+    found = sample_message.sample_message(simulate("itemknn"))
     assert (found["kind"], found["bytes"]) == ("raw", None)
 
 
 def test_without_noise_the_message_names_the_history():
-    found = sample_message.specimen(simulate("popularity"))
+    found = sample_message.sample_message(simulate("popularity"))
     (view,) = found["views"]
     assert {row["label"] for row in view["rows"]} == items_of(found)
     assert view["said"] == view["true"] == view["own"] == found["distinct"]
@@ -67,12 +67,12 @@ def test_without_noise_the_message_names_the_history():
 
 
 def test_the_device_has_a_history_of_middling_length():
-    found = sample_message.specimen(simulate("popularity"))
+    found = sample_message.sample_message(simulate("popularity"))
     assert found["events"] == np.sort(WORLD.lengths)[len(WORLD) // 2]
 
 
 def test_steps_are_named_from_item_to_item():
-    (view,) = sample_message.specimen(simulate("sr"))["views"]
+    (view,) = sample_message.sample_message(simulate("sr"))["views"]
     assert view["said"] == view["true"] == view["own"]
     assert all(" → " in row["label"] for row in view["rows"])
 
@@ -86,7 +86,7 @@ def test_where_a_stage_has_one_round_it_is_the_very_message(monkeypatch, privacy
     said = np.zeros(16, int)
     for device in range(len(WORLD)):
         monkeypatch.setattr(sample_message, "_middling", lambda run, devices, device=device: device)
-        (view,) = sample_message.specimen(run)["views"]
+        (view,) = sample_message.sample_message(run)["views"]
         for row in view["rows"]:
             said[int(row["label"].split()[1])] += row["count"]
     p, q = run.price.stages[0].mechanism.odds if privacy["mechanism"] == "randomized_response" else (1.0, 0.0)
@@ -94,7 +94,7 @@ def test_where_a_stage_has_one_round_it_is_the_very_message(monkeypatch, privacy
 
 
 def test_a_response_has_true_and_made_up_claims():
-    found = sample_message.specimen(simulate("popularity", {"mechanism": "randomized_response", "epsilon": 1.0}))
+    found = sample_message.sample_message(simulate("popularity", {"mechanism": "randomized_response", "epsilon": 1.0}))
     (view,) = found["views"]
     true = {row["label"] for row in view["rows"] if row["own"]}
     assert true <= items_of(found)
@@ -106,7 +106,9 @@ def test_a_response_has_true_and_made_up_claims():
 def test_a_gradient_gives_the_history_away_and_noise_at_home_hides_it():
     world = short_histories(devices=12, items=60)
     none, local = {"mechanism": "none"}, {"mechanism": "gaussian", "place": "local", "epsilon": 1.0}
-    plain, noisy = (sample_message.specimen(simulate("fcf", p, world, settings={"rounds": 1})) for p in (none, local))
+    plain, noisy = (
+        sample_message.sample_message(simulate("fcf", p, world, settings={"rounds": 1})) for p in (none, local)
+    )
     (seen,), (hidden,) = plain["views"], noisy["views"]
     assert seen["separation"] > 0.9
     assert 0.25 < hidden["separation"] < 0.75
@@ -115,7 +117,7 @@ def test_a_gradient_gives_the_history_away_and_noise_at_home_hides_it():
 
 def test_noise_at_the_server_shows_the_report_and_what_is_released():
     run = simulate("popularity", {"mechanism": "gaussian", "epsilon": 1.0, "clip": 0.5})
-    found = sample_message.specimen(run)
+    found = sample_message.sample_message(run)
     (seen,), (released,) = found["views"], found["released"]["views"]
     assert seen["separation"] == 1.0
     assert math.dist([row["along"] for row in seen["rows"]], [0] * 16) == pytest.approx(0.5, rel=1e-3)  # clipped
@@ -124,7 +126,9 @@ def test_noise_at_the_server_shows_the_report_and_what_is_released():
 
 
 def test_signs_stand_at_positions_of_the_update():
-    (view,) = sample_message.specimen(simulate("popularity", {"mechanism": "harmony", "epsilon": 9.0, "k": 3}))["views"]
+    (view,) = sample_message.sample_message(simulate("popularity", {"mechanism": "harmony", "epsilon": 9.0, "k": 3}))[
+        "views"
+    ]
     assert view["said"] == len({row["label"] for row in view["rows"]}) == 3
     assert view["of"] == 16
     assert all(row["sign"] in (-1, 1) and row["column"] == 1 for row in view["rows"])
@@ -134,7 +138,7 @@ def test_a_position_is_a_row_and_a_column_of_its_leaf():
     harmony = build_mechanism({"mechanism": "harmony", "epsilon_per_message": 60.0, "k": 6})
     update = {"bias": np.full(2, 1.0, np.float32), "items": np.array([[-1.0, 1.0]] * 2, np.float32)}
     payload = harmony.encode(jax.random.key(0), update, {})
-    (view,) = payload_views.views(harmony, payload, update, WORLD, np.array([1]))
+    (view,) = payload_views.payload_views(harmony, payload, update, WORLD, np.array([1]))
     assert [(row["label"], row["column"], row["sign"]) for row in view["rows"]] == [
         *(("row 0", 1, 1), ("row 1", 1, 1)),
         *(("row 0", 1, -1), ("row 0", 2, 1), ("row 1", 1, -1), ("row 1", 2, 1)),
@@ -144,28 +148,28 @@ def test_a_position_is_a_row_and_a_column_of_its_leaf():
 def test_a_scale_in_the_clear_is_shown():
     paper = build_mechanism({"mechanism": "qharmony", "form": "paper", "epsilon_of_signs": 4.0, "k": 2})
     update = {"items": np.array([0.5, -3.0], np.float32)}
-    (view,) = payload_views.views(paper, paper.encode(jax.random.key(0), update, {}), update, WORLD, np.array([1]))
+    (view,) = payload_views.payload_views(paper, paper.encode(jax.random.key(0), update, {}), update, WORLD, np.array([1]))
     assert view["scale"] == 3
 
 
 def test_a_message_without_a_reader_is_shown_as_bits():
     payload, update = {"seed": np.uint32(1), "word": np.array([0b10100000], np.uint8)}, {"items": np.zeros((16, 2))}
     kashin = build_mechanism({"mechanism": "kashin", "epsilon_per_message": 4.0, "k": 4})
-    (view,) = payload_views.views(kashin, payload, update, WORLD, np.array([1]))
+    (view,) = payload_views.payload_views(kashin, payload, update, WORLD, np.array([1]))
     assert view == {"kind": "bits", "bits": "00000001" + "00000000" * 3 + "10100000"}
 
 
 def test_an_earlier_stage_is_read_by_its_own_method():
     """The last stage sends nothing; what is shown is the first stage's message."""
     both = Plan("two", (*load_plan("popularity").stages, *load_plan("mfu").stages))
-    found = sample_message.specimen(tacit.simulate(both, WORLD, quiet=True))
+    found = sample_message.sample_message(tacit.simulate(both, WORLD, quiet=True))
     assert (found["stage"], found["method"]) == (1, "popularity")
     assert {row["label"] for row in found["views"][0]["rows"]} == items_of(found)
 
 
 def test_rows_that_stand_for_no_item_have_numbers_for_names():
     leaf = payload_views._leaf("weights", (5, 2), WORLD, np.array([1, 2]))
-    found = payload_views.sizes(leaf, np.arange(10.0).reshape(5, 2))
+    found = payload_views.row_sizes(leaf, np.arange(10.0).reshape(5, 2))
     assert found["separation"] is None
     assert found["rows"][0]["label"] == "row 4"
     assert "own" not in found["rows"][0]
@@ -174,7 +178,7 @@ def test_rows_that_stand_for_no_item_have_numbers_for_names():
 def test_more_claims_than_fit_are_counted():
     world = replace(WORLD, catalog=Catalog(500))
     leaf = payload_views._leaf("counts", (500,), world, np.array([1, 2]))
-    found = payload_views.claims(leaf, np.ones(500, int))
+    found = payload_views.named_rows(leaf, np.ones(500, int))
     assert (len(found["rows"]), found["said"]) == (payload_views.CLAIMS, 500)
 
 

@@ -158,7 +158,7 @@ def sign_view(mechanism: Any, payload: Any, leaves: list[NamedLeaf]) -> dict[str
     packed = payload["signs"] if isinstance(payload, dict) else payload
     starts = np.concatenate([[0], np.cumsum([leaf.size for leaf in leaves])])
     place, sign = (
-        np.asarray(part) for part in sampled_signs.unpack(jnp.asarray(packed), mechanism.parts, int(starts[-1]))
+        np.asarray(part) for part in sampled_signs.unpack_signs(jnp.asarray(packed), mechanism.parts, int(starts[-1]))
     )
     rows = []
     for at, said in zip(place[:CLAIMS].tolist(), sign.tolist()):

@@ -14,8 +14,16 @@ from tacit.core.sparse_rows import dense_tree
 from tacit.errors import PlanError
 from tacit.privacy.accounting.events import Event
 from tacit.privacy.claim import Claim
-from tacit.privacy.mechanisms._parts.bits import COIN, Bits, Form, Thresholds, bounded, coins, thresholds_of
-from tacit.privacy.mechanisms._parts.pair_counts import Cooccurrence, debiased, gram
+from tacit.privacy.mechanisms._parts.bits import (
+    ODDS_SCALE,
+    Bits,
+    Form,
+    Thresholds,
+    bounded,
+    thresholds_of,
+    uniform_words,
+)
+from tacit.privacy.mechanisms._parts.pair_counts import Cooccurrence, cooccurrence_counts, debiased
 from tacit.privacy.sampler import Exposure
 
 MOST = 30_000  # positions: the counts of their pairs fill 3.6 GB
@@ -124,7 +132,7 @@ class RandomizedCooccurrence(Bits):
         if self.p is not None and self.q is not None:
             return thresholds_of(self.p, self.q)
         p, q = super().thresholds
-        return p if self.form == "asymmetric" else min(p, COIN - 1), q
+        return p if self.form == "asymmetric" else min(p, ODDS_SCALE - 1), q
 
     # ---- device ----
 
@@ -167,7 +175,7 @@ class RandomizedCooccurrence(Bits):
         ]
         said = [jnp.where(sent[:, None], part, 0) for part in said]
         leaves = [leaf + part.sum(0, dtype=jnp.int32).reshape(leaf.shape) for leaf, part in zip(leaves, said)]
-        together = together + gram(jnp.concatenate(said, axis=1))
+        together = together + cooccurrence_counts(jnp.concatenate(said, axis=1))
         return jax.tree.unflatten(tree, leaves), together, heard + sent.sum(dtype=jnp.int32)
 
     def merge(self, one: Any, other: Any) -> Any:
@@ -178,7 +186,7 @@ class RandomizedCooccurrence(Bits):
         """How many have each position, and under `pairs` how many have every two."""
         del key, n, dials
         counts, together, heard = total
-        believed = self.thresholds if self.debias else (COIN, 0)
+        believed = self.thresholds if self.debias else (ODDS_SCALE, 0)
         each = heard.reshape(-1)
 
         def debias(count: jax.Array) -> jax.Array:
@@ -210,7 +218,10 @@ class RandomizedCooccurrence(Bits):
         """As the unit says."""
         if self.cap is None:
             return super().claim(exposure)
-        words = (f"at most {self.cap} items of a person are reported, drawn at random on the device", *self.conditions())
+        words = (
+            f"at most {self.cap} items of a person are reported, drawn at random on the device",
+            *self.conditions(),
+        )
         return self.claims(exposure, self.event(exposure)[0], "replace_one", words)
 
     def conditions(self) -> tuple[str, ...]:
@@ -234,7 +245,7 @@ def _sampled(key: jax.Array, update: dict, cap: int) -> dict:
     """The update with at most `cap` of its ones, each as likely to stay; a one more never changes how others rank."""
     leaves, tree = jax.tree.flatten(update)
     ones = jnp.concatenate([leaf.reshape(-1) > 0 for leaf in leaves])
-    rank = jnp.where(ones, coins(key, ones.size) | np.uint32(1 << 31), 0)
+    rank = jnp.where(ones, uniform_words(key, ones.size) | np.uint32(1 << 31), 0)
     kept = jax.lax.top_k(rank, min(cap, ones.size))[1]
     ones = jnp.zeros_like(ones).at[kept].set(ones[kept])
     parts = jnp.split(ones, np.cumsum([leaf.size for leaf in leaves])[:-1])

@@ -12,7 +12,7 @@ from tacit.errors import PlanError
 from tacit.privacy.mechanism import PayloadView, Spread
 from tacit.privacy.mechanisms._parts import sampled_signs
 from tacit.privacy.mechanisms._parts.local_dp import ASKED, Local
-from tacit.privacy.mechanisms._parts.sampled_signs import Total, layout_of
+from tacit.privacy.mechanisms._parts.sampled_signs import FlatTotal, layout_of
 from tacit.privacy.sampler import Exposure
 
 
@@ -47,7 +47,7 @@ class Harmony(Local):
         """Choose k, then as every local mechanism."""
         chosen = replace(self, k=self.k or sampled_signs.choose_count(self, exposure))
         settled = super(Harmony, chosen).settle(exposure)
-        sampled_signs.check_lean(settled.lean, settled.share)
+        sampled_signs.check_coin_bias(settled.coin_bias, settled.share)
         return settled
 
     @property
@@ -58,32 +58,32 @@ class Harmony(Local):
         return self.k
 
     @property
-    def lean(self) -> int:
+    def coin_bias(self) -> int:
         """tanh(ε/2k) in units of 2⁻³¹, as the coins have it."""
-        return sampled_signs.lean_of(self.share / self.parts)
+        return sampled_signs.coin_bias_of(self.share / self.parts)
 
     def magnitude(self, numbers: int) -> float:
         """c: what one sign stands for among so many numbers, in units of the bound."""
-        return sampled_signs.worth(numbers, self.parts, self.lean)
+        return sampled_signs.sign_value(numbers, self.parts, self.coin_bias)
 
     def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
         """k positions and signs, packed."""
-        return sampled_signs.say(key, update, dials.get("bound", self.bound), self.parts, self.lean)
+        return sampled_signs.encode_signs(key, update, dials.get("bound", self.bound), self.parts, self.coin_bias)
 
     def law(self, update: dict) -> dict[bytes, float]:
         """The probability of every message an update can become, for a handful of numbers."""
-        return sampled_signs.law(update, self.bound, self.parts, self.lean)
+        return sampled_signs.message_law(update, self.bound, self.parts, self.coin_bias)
 
     def zero(self, params: dict, weights: int) -> Any:
         """No sign anywhere, and nobody heard."""
         layout = layout_of(params)
-        return Total({"signs": jnp.zeros(layout.numbers, jnp.int32)}, jnp.zeros(weights, jnp.int32), layout)
+        return FlatTotal({"signs": jnp.zeros(layout.numbers, jnp.int32)}, jnp.zeros(weights, jnp.int32), layout)
 
     def add(self, total: Any, payloads: Any, weights: jax.Array, sent: jax.Array) -> Any:
         """Sum the signs: whole numbers, exact in any order."""
         del weights  # everybody counts once
-        place, sign = sampled_signs.unpack(payloads, self.parts, total.layout.numbers)
-        signs = sampled_signs.scatter(total.sums["signs"], place, jnp.where(sent[:, None], sign, 0))
+        place, sign = sampled_signs.unpack_signs(payloads, self.parts, total.layout.numbers)
+        signs = sampled_signs.add_at_positions(total.sums["signs"], place, jnp.where(sent[:, None], sign, 0))
         return replace(total, sums={"signs": signs}, heard=total.heard + sent.sum(dtype=jnp.int32))
 
     def merge(self, one: Any, other: Any) -> Any:

@@ -13,7 +13,13 @@ from tacit.core.settings import setting
 from tacit.errors import PlanError
 from tacit.privacy.mechanism import Spread
 from tacit.privacy.mechanisms._parts.local_dp import ASKED, Local
-from tacit.privacy.mechanisms._parts.sampled_signs import Total, check_lean, flatten, layout_of, scatter
+from tacit.privacy.mechanisms._parts.sampled_signs import (
+    FlatTotal,
+    add_at_positions,
+    check_coin_bias,
+    flatten,
+    layout_of,
+)
 from tacit.privacy.sampler import Exposure
 
 _KEYS = "threefry2x32"  # a seed in a message must mean the same coefficients to everybody
@@ -154,7 +160,7 @@ class Kashin(Local):
         """Split ε, then choose k for what one message has."""
         settled = super().settle(exposure)
         settled = replace(settled, k=self.k or best_word(settled.share))
-        check_lean(settled.candour, settled.share)
+        check_coin_bias(settled.truth_odds, settled.share)
         return settled
 
     @property
@@ -165,7 +171,7 @@ class Kashin(Local):
         return self.k
 
     @property
-    def candour(self) -> int:
+    def truth_odds(self) -> int:
         """γ in units of 2⁻³², rounded down."""
         return min(math.floor(2**32 / debias(self.share, self.count)), 2**32 - 1)
 
@@ -192,7 +198,7 @@ class Kashin(Local):
     def _tell(self, key: jax.Array, bits: jax.Array) -> jax.Array:
         """The word with probability γ, else any word."""
         toss, other = jax.random.split(key)
-        true = jax.random.bits(toss, (), jnp.uint32) < jnp.uint32(self.candour)
+        true = jax.random.bits(toss, (), jnp.uint32) < jnp.uint32(self.truth_odds)
         return jnp.where(true, bits, jax.random.bernoulli(other, 0.5, bits.shape))
 
     def measure_clip_mass(self, update: dict, dials: dict | None = None) -> float:
@@ -204,7 +210,7 @@ class Kashin(Local):
         """No bit anywhere, and nobody heard."""
         layout = layout_of(params)
         bits = jnp.zeros(frame_size(layout.numbers), jnp.int32)
-        return Total({"bits": bits}, jnp.zeros(weights, jnp.int32), layout)
+        return FlatTotal({"bits": bits}, jnp.zeros(weights, jnp.int32), layout)
 
     def add(self, total: Any, payloads: Any, weights: jax.Array, sent: jax.Array) -> Any:
         """Sum the bits, as ±1, where their seeds say: whole numbers, exact in any order."""
@@ -212,7 +218,7 @@ class Kashin(Local):
         bits = total.sums["bits"]
         place = jax.vmap(lambda seed: coordinates(seed, self.count, bits.size))(payloads["seed"])
         said = 2 * jnp.unpackbits(payloads["word"], axis=1, count=self.count).astype(jnp.int32) - 1
-        bits = scatter(bits, place, jnp.where(sent[:, None], said, 0))
+        bits = add_at_positions(bits, place, jnp.where(sent[:, None], said, 0))
         return replace(total, sums={"bits": bits}, heard=total.heard + sent.sum(dtype=jnp.int32))
 
     def merge(self, one: Any, other: Any) -> Any:
@@ -223,7 +229,7 @@ class Kashin(Local):
         """S·Uᵀ·(N/k)·(K/√N)/γ·Σ bits."""
         del key, n
         frame = self.frame(total.layout.numbers)
-        c = 2**32 / self.candour
+        c = 2**32 / self.truth_odds
         a = (math.sqrt(frame.size) * level() * c / self.count) * total.sums["bits"].astype(jnp.float32)
         return total.estimate(dials.get("bound", self.bound) * frame.collect(a))
 
@@ -237,7 +243,7 @@ class Kashin(Local):
 
     def spread(self, numbers: int, reports: float) -> Spread:
         """At best S/√D; S·K/(γ·√k) of noise in each report."""
-        noise = self.bound * level() * 2**32 / self.candour / math.sqrt(self.count)
+        noise = self.bound * level() * 2**32 / self.truth_odds / math.sqrt(self.count)
         return Spread(self.bound / math.sqrt(numbers), noise / math.sqrt(reports))
 
     def describe(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tacit.privacy.claim import Claim
 from tacit.privacy.mechanism import PayloadView, Spread
 from tacit.privacy.mechanisms._parts import sampled_signs
 from tacit.privacy.mechanisms._parts.local_dp import ASKED, Local
-from tacit.privacy.mechanisms._parts.sampled_signs import Total, layout_of
+from tacit.privacy.mechanisms._parts.sampled_signs import FlatTotal, layout_of
 from tacit.privacy.sampler import Exposure
 
 _CLEAR = "the scale of the update, a number computed from private data, is sent in the clear"
@@ -89,7 +89,7 @@ class QHarmony(Local):
         if self.form == "clip":
             chosen = replace(self, k=self.k or sampled_signs.choose_count(self, exposure))
             settled = super(QHarmony, chosen).settle(exposure)
-            sampled_signs.check_lean(settled.lean, settled.share)
+            sampled_signs.check_coin_bias(settled.coin_bias, settled.share)
             return settled
         from tacit.privacy.accounting import accountant
 
@@ -143,23 +143,23 @@ class QHarmony(Local):
     # ---- device ----
 
     @property
-    def lean(self) -> int:
+    def coin_bias(self) -> int:
         """tanh(ε/2k) in units of 2⁻³¹, as the coins have it."""
-        return sampled_signs.lean_of(self.budget / self.parts)
+        return sampled_signs.coin_bias_of(self.budget / self.parts)
 
     def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
         """k positions and signs, packed; as printed, with the scale."""
         if self.form == "clip":
-            return sampled_signs.say(key, update, dials.get("bound", self.bound), self.parts, self.lean)
+            return sampled_signs.encode_signs(key, update, dials.get("bound", self.bound), self.parts, self.coin_bias)
         scale, divisor = scale_of(update, self.normaliser)
-        return {"scale": scale, "signs": sampled_signs.say(key, update, divisor, self.parts, self.lean)}
+        return {"scale": scale, "signs": sampled_signs.encode_signs(key, update, divisor, self.parts, self.coin_bias)}
 
     def law(self, update: dict) -> dict[bytes, float]:
         """The probability of every message an update can become, for a handful of numbers."""
         if self.form == "clip":
-            return sampled_signs.law(update, self.bound, self.parts, self.lean)
+            return sampled_signs.message_law(update, self.bound, self.parts, self.coin_bias)
         scale, divisor = scale_of(update, self.normaliser)
-        signs = sampled_signs.law(update, divisor, self.parts, self.lean)
+        signs = sampled_signs.message_law(update, divisor, self.parts, self.coin_bias)
         return {np.asarray(scale).tobytes() + said: chance for said, chance in signs.items()}
 
     # ---- server ----
@@ -171,21 +171,21 @@ class QHarmony(Local):
         sums = {"signs": jnp.zeros(layout.numbers, jnp.int32 if exact else jnp.float32)}
         if self.server == "paper":
             sums |= {"plus": jnp.zeros(layout.numbers, jnp.int32), "loudest": jnp.zeros(())}
-        return Total(sums, jnp.zeros(weights, jnp.int32), layout)
+        return FlatTotal(sums, jnp.zeros(weights, jnp.int32), layout)
 
     def add(self, total: Any, payloads: Any, weights: jax.Array, sent: jax.Array) -> Any:
         """Sum the signs: times their scales, or, for the printed rule, with the count of +1 and the largest scale."""
         del weights  # everybody counts once
         packed, scale = (payloads, None) if self.form == "clip" else (payloads["signs"], payloads["scale"])
-        place, sign = sampled_signs.unpack(packed, self.parts, total.layout.numbers)
+        place, sign = sampled_signs.unpack_signs(packed, self.parts, total.layout.numbers)
         sign, sums = jnp.where(sent[:, None], sign, 0), dict(total.sums)
         if self.server == "paper":
-            sums["plus"] = sampled_signs.scatter(sums["plus"], place, sign > 0)
+            sums["plus"] = sampled_signs.add_at_positions(sums["plus"], place, sign > 0)
             if scale is not None:
                 sums["loudest"] = jnp.maximum(sums["loudest"], jnp.where(sent, scale, 0.0).max(initial=0.0))
         elif scale is not None:
             sign = sign * scale[:, None]
-        sums["signs"] = sampled_signs.scatter(sums["signs"], place, sign)
+        sums["signs"] = sampled_signs.add_at_positions(sums["signs"], place, sign)
         return replace(total, sums=sums, heard=total.heard + sent.sum(dtype=jnp.int32))
 
     def merge(self, one: Any, other: Any) -> Any:
@@ -209,7 +209,7 @@ class QHarmony(Local):
 
     def magnitude(self, numbers: int) -> float:
         """c: what one sign stands for among so many numbers, in units of the scale; ∞ for fair coins."""
-        return sampled_signs.worth(numbers, self.parts, self.lean)
+        return sampled_signs.sign_value(numbers, self.parts, self.coin_bias)
 
     def spread(self, numbers: int, reports: float) -> Spread:
         """As for Harmony; in units of the scale, as printed. The printed server keeps the ratio of the two, not the size."""

@@ -16,10 +16,11 @@ from tacit.privacy.mechanism import PayloadView, Spread
 from tacit.privacy.mechanisms._parts.local_dp import Local
 from tacit.privacy.sampler import Exposure
 
-COIN = 2**32  # the coins are 32-bit whole numbers, so that the probabilities are exactly what is claimed
+ODDS_SCALE = 2**32  # the coins are 32-bit whole numbers, so that the probabilities are exactly what is claimed
 Form = Literal["symmetric", "unary", "asymmetric"]
 Thresholds = tuple[int, int]  # p and q as multiples of 2⁻³²
 _TURNS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_ZERO_PROVES = "a reported 0 proves that the item is absent"
 _CERTAIN = "an answer that only one of two neighbours can give"
 
 
@@ -53,17 +54,17 @@ class Bits(Local):
     def odds(self) -> tuple[float, float]:
         """(p, q) as the coins have them."""
         p, q = self.thresholds
-        return p / COIN, q / COIN
+        return p / ODDS_SCALE, q / ODDS_SCALE
 
     def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
         """One coin a position; eight positions a byte."""
         del dials
         leaves, tree = jax.tree.flatten(dense_tree(update))
         keys = jax.random.split(key, len(leaves))
-        return jax.tree.unflatten(tree, [self._say(k, leaf) for k, leaf in zip(keys, leaves)])
+        return jax.tree.unflatten(tree, [self._randomise(k, leaf) for k, leaf in zip(keys, leaves)])
 
-    def _say(self, key: jax.Array, leaf: jax.Array) -> jax.Array:
-        return jnp.packbits(told(coins(key, leaf.size), leaf.reshape(-1) > 0, self.thresholds))
+    def _randomise(self, key: jax.Array, leaf: jax.Array) -> jax.Array:
+        return jnp.packbits(randomised(uniform_words(key, leaf.size), leaf.reshape(-1) > 0, self.thresholds))
 
     def law(self, update: dict) -> dict[bytes, float]:
         """The probability of every message an update can become, for a handful of positions."""
@@ -92,7 +93,7 @@ class Bits(Local):
         del exposure
         presence, swap, _ = self.epsilons()
         if self.kind == "asymmetric":
-            return Unbounded("a reported 0 proves that the item is absent"), 1
+            return Unbounded(_ZERO_PROVES), 1
         return bounded(swap if self.kind == "unary" else presence), 1
 
     def claim(self, exposure: Exposure) -> tuple[Claim, ...]:
@@ -104,7 +105,7 @@ class Bits(Local):
             "replace_one": self.claims(exposure, bounded(swap), "replace_one", words),
         }
         if self.kind == "asymmetric":
-            deniable = ("only a reported 1 is deniable; a reported 0 proves that the item is absent", *self.conditions())
+            deniable = (f"only a reported 1 is deniable; {_ZERO_PROVES}", *self.conditions())
             one = self.claims(exposure, bounded(one_sided), "one_sided_1_to_0", deniable)
             return (*one, *two["add_remove"])
         order = ("replace_one", "add_remove") if self.kind == "unary" else ("add_remove", "replace_one")
@@ -155,10 +156,10 @@ def thresholds_of(p: float, q: float) -> Thresholds:
     >>> thresholds_of(1.0, 0.0)
     (4294967296, 0)
     """
-    return math.floor(p * COIN), math.ceil(q * COIN)
+    return math.floor(p * ODDS_SCALE), math.ceil(q * ODDS_SCALE)
 
 
-def coins(key: jax.Array, count: int) -> jax.Array:
+def uniform_words(key: jax.Array, count: int) -> jax.Array:
     """So many independent 32-bit coins: threefry-2x32 in counter mode, two coins a block.
 
     `jax.random.bits` draws from the same generator; written out in one piece it takes a fraction of the time.
@@ -181,7 +182,7 @@ def threefry(key0: jax.Array, key1: jax.Array, x: jax.Array, y: jax.Array) -> tu
     return x, y
 
 
-def told(coin: jax.Array, truth: jax.Array, thresholds: Thresholds) -> jax.Array:
+def randomised(coin: jax.Array, truth: jax.Array, thresholds: Thresholds) -> jax.Array:
     """What is said of every position; the dense sampler: one coin each, whatever there is to say."""
     # `coin <= threshold - 1` rather than `coin < threshold`: a threshold of 2³² does not fit, and one of 0 never falls.
     p, q = (np.uint32(max(threshold, 1) - 1) for threshold in thresholds)
@@ -189,14 +190,14 @@ def told(coin: jax.Array, truth: jax.Array, thresholds: Thresholds) -> jax.Array
     return said if thresholds[1] else said & truth
 
 
-def told_sparsely(rng: np.random.Generator, ones: np.ndarray, count: int, thresholds: Thresholds) -> np.ndarray:
+def randomised_sparsely(rng: np.random.Generator, ones: np.ndarray, count: int, thresholds: Thresholds) -> np.ndarray:
     """The positions of which 1 is said, of `count`, for somebody who has `ones` (ascending): as many draws as answers.
 
-    The same law as `told`. It is the faster one where few lie, q below about 1/20.
+    The same law as `randomised`. It is the faster one where few lie, q below about 1/20.
     """
     p, q = thresholds
-    kept = ones[rng.integers(COIN, size=ones.size, dtype=np.uint64) < p]
+    kept = ones[rng.integers(ODDS_SCALE, size=ones.size, dtype=np.uint64) < p]
     zeros = count - ones.size
-    lies = rng.choice(zeros, rng.binomial(zeros, q / COIN), replace=False, shuffle=False)
+    lies = rng.choice(zeros, rng.binomial(zeros, q / ODDS_SCALE), replace=False, shuffle=False)
     lies = lies + np.searchsorted(ones - np.arange(ones.size), lies, side="right")  # the k-th zero's own position
     return np.sort(np.concatenate([kept, lies]))
