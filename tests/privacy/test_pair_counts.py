@@ -144,7 +144,9 @@ def test_a_draw_for_life_is_asked_for_once():
 
 
 def test_too_many_positions_are_refused_with_a_way_out():
-    with pytest.raises(PlanError, match=r"30,001 × 30,001 counts.*tacit\.lab\.simulation\.cooccurrence\.learn computes the same table"):
+    with pytest.raises(
+        PlanError, match=r"30,001 × 30,001 counts.*tacit\.lab\.simulation\.cooccurrence\.learn computes the same table"
+    ):
         settled(epsilon=1.0).zero({"items": jax.ShapeDtypeStruct((30_001,), jnp.int32)}, 1)
 
 

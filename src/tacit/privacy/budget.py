@@ -100,7 +100,7 @@ class Entry:
             raise PlanError(f"Entry.delta must be between 0 and 1, got {self.delta!r}.")
 
 
-class Tally:
+class BudgetTally:
     """What is spent of a budget, updated one entry at a time. The order of entries does not matter."""
 
     def __init__(self, budget: Budget, entries: Iterable[Entry] = ()):
@@ -160,7 +160,7 @@ class Tally:
 
 def spent(entries: Iterable[Entry], budget: Budget, now: float) -> float:
     """The composed ε of the entries that still count, for the budget's unit at the budget's δ."""
-    return Tally(budget, _current(entries, budget, now)).epsilon
+    return BudgetTally(budget, _current(entries, budget, now)).epsilon
 
 
 def allowance(
@@ -182,7 +182,7 @@ def allowance(
     stage when it may have been counted already. Left empty, it is a run that has not begun.
     """
     message = Entry(now, "", run, stage, 0, unit, relation, event, 0.0, 0.0, 0, rounds)
-    return Tally(budget, _current(entries, budget, now)).room(message, most)
+    return BudgetTally(budget, _current(entries, budget, now)).room(message, most)
 
 
 def _current(entries: Iterable[Entry], budget: Budget, now: float) -> Iterable[Entry]:

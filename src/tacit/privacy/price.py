@@ -135,7 +135,7 @@ def _check_shares(plan: Plan, whole: Claim) -> None:
         )
 
 
-def page_of(stage: StagePrice, plan: str, run: str, number: int, now: float, size: int) -> Entry:
+def ledger_entry_of(stage: StagePrice, plan: str, run: str, number: int, now: float, size: int) -> Entry:
     """The ledger entry of one message of a stage."""
     assert stage.event is not None
     # Raw data is handed over once: the claim for the run is also that of the single entry.

@@ -148,7 +148,9 @@ def test_a_position_is_a_row_and_a_column_of_its_leaf():
 def test_a_scale_in_the_clear_is_shown():
     paper = build_mechanism({"mechanism": "qharmony", "form": "paper", "epsilon_of_signs": 4.0, "k": 2})
     update = {"items": np.array([0.5, -3.0], np.float32)}
-    (view,) = payload_views.payload_views(paper, paper.encode(jax.random.key(0), update, {}), update, WORLD, np.array([1]))
+    (view,) = payload_views.payload_views(
+        paper, paper.encode(jax.random.key(0), update, {}), update, WORLD, np.array([1])
+    )
     assert view["scale"] == 3
 
 

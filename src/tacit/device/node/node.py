@@ -32,7 +32,7 @@ from tacit.device.round import Home
 from tacit.errors import DeviceError, WireError
 from tacit.privacy.budget import Entry
 from tacit.privacy.mechanism import empty_total
-from tacit.privacy.price import page_of
+from tacit.privacy.price import ledger_entry_of
 
 Say = Callable[[str], None]
 PATIENCE = 10.0  # seconds to wait for a ledger that somebody reads
@@ -218,7 +218,7 @@ def _allowances(kit: Kit, ask: Ask, purse: Purse) -> Callable[[int], np.ndarray]
 
 def _page(kit: Kit, ask: Ask, size: int) -> Entry:
     """The ledger's line for this round."""
-    page = page_of(kit.price.stages[ask.stage], kit.plan.digest, ask.run, ask.stage, time.time(), size)
+    page = ledger_entry_of(kit.price.stages[ask.stage], kit.plan.digest, ask.run, ask.stage, time.time(), size)
     return replace(page, round=ask.round)
 
 
