@@ -16,7 +16,7 @@ _BLOCK = 1 << 23  # scores held at a time
 
 
 class PublicFacts(NamedTuple):
-    """What is public about pairwise learning: the size of the catalogue, the step at home, the penalties."""
+    """What is public about pairwise learning: the size of the catalogue, the local step, the penalties."""
 
     n_items: int
     rate: float = 0.05
@@ -27,7 +27,7 @@ class PublicFacts(NamedTuple):
 
 
 class ObservedRound(NamedTuple):
-    """One round of some devices, as a reader of the wire has it: the broadcast, and the rows each of them moved."""
+    """One round of some devices as an eavesdropper sees it: the broadcast, and the rows that each device changed."""
 
     items: np.ndarray  # float[N, d], broadcast
     bias: np.ndarray  # float[N], broadcast

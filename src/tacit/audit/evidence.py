@@ -1,7 +1,7 @@
-"""Evidence: how much ε guesses about canaries prove, and how often the guesses were right.
+"""Evidence: lower bounds on ε from guesses about canaries, and the accuracy of the guesses.
 
-A canary is a coin that only one device knows. Whoever reads what was released gives each coin a score, high for heads and
-low for tails. If heads and tails could hardly be told apart, as a claim says, so many right guesses would be a wonder.
+A canary is a random bit that only one device knows. The auditor gives each bit a score from what was released, high for 1
+and low for 0. If the two could hardly be distinguished, as a claim says, many right guesses would be very unlikely.
 """
 
 import math
@@ -17,12 +17,12 @@ _PURE = 1e-12  # the δ of a claim that has none: the auditor wants one above 0
 
 
 class Evidence(NamedTuple):
-    """What the guesses came to; bounds hold with the confidence that was asked for, all of them together."""
+    """The results of the guesses; the bounds hold together with the requested confidence."""
 
     canaries: int
-    right: int  # when every coin is guessed
+    right: int  # when every bit is guessed
     auc: float
-    tpr: float  # heads found, when one tail in a hundred is taken for heads
+    tpr: float  # true positives at 1 % false positives
     proved: float  # ε is at least this, whatever the code does
     curve: float | None  # ... if the noise is normal and one canary tells nothing of another; None: not what is claimed
 
@@ -75,8 +75,7 @@ def one_run_bound(certainty: np.ndarray, right: np.ndarray, delta: float, alpha:
     Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run" (NeurIPS 2023).
     """
     auditing = load_auditing()
-    # The auditor counts, above a threshold, guesses that hit and guesses that miss; one of each that nobody makes keeps
-    # its lists from being empty.
+    # The auditor counts hits and misses above a threshold; one artificial guess of each keeps its lists from being empty.
     hits, misses = np.append(certainty[right], -1.0), np.append(certainty[~right], -1.0)
     auditor = auditing.CanaryScoreAuditor(hits, misses)
     ranked = np.sort(certainty)[::-1]
@@ -104,7 +103,7 @@ def gaussian_bound(right: int, canaries: int, delta: float, alpha: float, relati
 
 
 def most_accurate(epsilon: float, delta: float) -> float:
-    """How often anybody can be right about one person, of two equally likely worlds: (e^ε + δ)/(1 + e^ε).
+    """The highest accuracy of a guess between two equally likely neighbours: (e^ε + δ)/(1 + e^ε).
 
     >>> round(most_accurate(2.0, 0.0), 3), most_accurate(math.inf, 0.0)
     (0.881, 1.0)

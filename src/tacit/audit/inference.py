@@ -1,7 +1,7 @@
-"""Membership: was this person's history part of what a released model learned from?
+"""Inference attacks: was this person among a model's training data (membership), and do they have this item (interaction)?
 
-Whoever asks holds the model and what it answers to a person's features: a list of items; or, knowing the history itself,
-the model's loss on it. Both attacks learn from shadow models, trained by the attacker on people whose part is known.
+A membership attacker has the released model and its output for a person's features, a list of items; or, knowing the
+history itself, the model's loss on it. Both attacks learn from shadow models, trained by the attacker on known people.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -19,7 +19,7 @@ PAIR_TREES, LEAST = 100, 5  # of the forest for pairs: trees, and pairs in a lea
 
 
 class ModelAnswers(NamedTuple):
-    """What a released model says of some people."""
+    """The outputs of a released model for some people."""
 
     features: np.ndarray  # float[M, F], the people's own
     lists: np.ndarray  # int[M, k], what it recommends to such features, best first
@@ -28,7 +28,7 @@ class ModelAnswers(NamedTuple):
 
 
 class Shadow(NamedTuple):
-    """One model of the attacker's: who was used to train it, and what it says of them and of the people in question."""
+    """One model of the attacker's: who was used to train it, and its outputs for them and for the people in question."""
 
     used: np.ndarray  # bool[S]
     said: ModelAnswers  # of the S shadow people
@@ -36,7 +36,7 @@ class Shadow(NamedTuple):
 
 
 class MembershipScores(NamedTuple):
-    """How well in and out were told apart."""
+    """How well members and non-members were distinguished."""
 
     accuracy: float
     balanced: float
@@ -77,7 +77,7 @@ def encoded(said: ModelAnswers, encoding: Encoding) -> np.ndarray:
 def forest_scores(shadow: Shadow, target: ModelAnswers, encoding: Encoding = "ids", seed: int = 0) -> np.ndarray:
     """By a random forest on (features, list): the share of trees that say in, less a half.
 
-    Four of five shadow people are in, so trees would say in of anybody; each forest sees as many of either.
+    Four of five shadow people are in, so trees would call everyone a member; each forest is trained on as many of either.
     """
     forest = load_forest()
     x, asked, rng = encoded(shadow.said, encoding), encoded(target, encoding), np.random.default_rng(seed)
@@ -131,7 +131,7 @@ def load_forest() -> Any:
 
 
 class InteractionScores(NamedTuple):
-    """How well pairs of a person and an item were told apart, as many had as not."""
+    """How well pairs of a person and an item were classified, with as many positives as negatives."""
 
     accuracy: np.ndarray  # float[M], each person's share of right guesses
     auc: float
@@ -156,7 +156,7 @@ def row_features(heard: dict[str, np.ndarray], n_items: int) -> np.ndarray:
 
 
 def with_popularity(evidence: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The same with how many of the people who told have each item, which the attacker knows anyway."""
+    """The same with how many of the people who told have each item, which the attacker knows in any case."""
     known = np.broadcast_to(counts[None, :, None], (*evidence.shape[:2], 1))
     return np.concatenate([evidence, known], axis=2)
 
@@ -178,7 +178,7 @@ def balanced_pairs(had: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray, 
 
 
 def guess_interactions(evidence: np.ndarray, had: np.ndarray, told: np.ndarray, seed: int = 0) -> InteractionScores:
-    """Learn on the people who told, bool[M], and ask about the others."""
+    """Train on the people known to the attacker, bool[M], and guess for the others."""
     person, item, truth = balanced_pairs(had, seed)
     x, known = evidence[person, item], told[person]
     forest = load_forest()(n_estimators=PAIR_TREES, min_samples_leaf=LEAST, random_state=seed)

@@ -27,18 +27,18 @@ INFEASIBLE, WEAK = (
     2.0,
     10.0,
 )  # signal to noise over the run, if all devices agreed; measured by benchmarks/feasibility.py
-_RANGE = (1e-3, 1e4)  # no ε outside is worth a line
-_NOISES = ("noise", "scale", "epsilon", "epsilon_per_message")  # what says how loud the noise is
+_RANGE = (1e-3, 1e4)  # of ε that is searched
+_NOISES = ("noise", "scale", "epsilon", "epsilon_per_message")  # the settings that set the noise
 Verdict = Literal["nothing sent", "raw data", "no noise", "workable", "weak", "hopeless"]
 
 
 class FeasibilityWarning(UserWarning):
-    """The noise a plan adds is likely to drown what it could learn."""
+    """The noise of a plan is so large that the plan is likely to learn little or nothing."""
 
 
 @dataclass(frozen=True)
 class Feasibility:
-    """What one stage asks of a device, and what the server will be able to see through the noise."""
+    """What one stage costs a device, and the signal to noise of what the server estimates."""
 
     numbers: int  # D: how many numbers an update has
     reports: float  # in a round
@@ -58,13 +58,13 @@ class Feasibility:
 
 
 def assess_feasibility(plan: Plan, catalog: Catalog, devices: int, events: int = 50) -> tuple[Feasibility, ...]:
-    """The outlook of every stage, for people with histories of this length."""
+    """Assess every stage, for devices with histories of this length."""
     plan = complete(plan)
     return assess_priced_plan(plan, price(plan, devices), catalog, events)
 
 
 def assess_priced_plan(plan: Plan, cost: Price, catalog: Catalog, events: int = 50) -> tuple[Feasibility, ...]:
-    """As `outlook`, where the price is known already."""
+    """As `assess_feasibility`, where the price is known already."""
     methods = [build(stage, catalog) for stage in plan.stages]
     params = _shapes(methods)
     return tuple(
@@ -74,7 +74,7 @@ def assess_priced_plan(plan: Plan, cost: Price, catalog: Catalog, events: int = 
 
 
 def warn_if_infeasible(plan: Plan, cost: Price, methods: list[Method]) -> None:
-    """Say before a run that it is likely to learn nothing, and what would help."""
+    """Warn before a run that it is likely to learn little or nothing, and say what would help."""
     params = _shapes(methods)
     for number, (stage, priced, method) in enumerate(zip(plan.stages, cost.stages, methods), 1):
         if priced.mechanism is None:
@@ -135,7 +135,7 @@ def _signal(stage: Stage, priced: StagePrice, numbers: int) -> tuple[float, floa
 
     def ratio(reports: float) -> float:
         signal, noise = mechanism.spread(numbers, reports)
-        # Rounds that agree add up; their noise does so as the root.
+        # The signal adds up over rounds, the noise as the square root.
         return math.inf if noise == 0 else signal / noise * math.sqrt(stage.rounds)
 
     now = ratio(exposure.cohort)
@@ -157,7 +157,7 @@ def _advice(stage: Stage, priced: StagePrice) -> tuple[str, ...]:
     if local and priced.messages > 1:
         ways.append(f"fewer messages than {priced.messages} a device (privacy.messages, or sampler 'pass')")
     if local:
-        ways.append("noise at the server (mechanism 'gaussian'), if people can trust it")
+        ways.append("noise at the server (mechanism 'gaussian'), if users can trust it")
     elif stage.cohort["sampler"] in ("fixed", "poisson"):
         ways.append("larger cohorts")
     return tuple(ways)
@@ -188,10 +188,10 @@ def _size(tree: Any) -> int:
 
 
 def feasible_epsilons(plan: Plan, devices: int, numbers: tuple[int, ...]) -> dict[str, Any] | None:
-    """The ε of a run at which the outlook turns from hopeless to weak, and from weak to workable.
+    """The ε of a run at which the verdict changes from hopeless to weak, and from weak to workable.
 
     `numbers` says how many numbers an update has, stage by stage. None where no single stage adds all the noise, or
-    where its noise cannot be set by an ε. An ε out of sight is 0 or ∞.
+    where its noise cannot be set by an ε. An ε out of range is 0 or ∞.
     """
     noisy = [number for number, stage in enumerate(plan.stages) if stage.rounds and numbers[number]]
     if len(noisy) != 1 or plan.stages[noisy[0]].privacy["mechanism"] == "none":
@@ -199,7 +199,7 @@ def feasible_epsilons(plan: Plan, devices: int, numbers: tuple[int, ...]) -> dic
     stage, count = plan.stages[noisy[0]], numbers[noisy[0]]
     try:
         found = [_epsilon(stage, devices, count, ratio) for ratio in (INFEASIBLE, WEAK)]
-    except PlanError:  # a form that promises no ε
+    except PlanError:  # a setting for which there is no ε
         return None
     return {"method": stage.method, "mechanism": stage.privacy["mechanism"], "weak": found[0], "workable": found[1]}
 
@@ -227,7 +227,7 @@ def _epsilon(stage: Stage, devices: int, numbers: int, ratio: float) -> float:
 
 
 def _ratio(stage: Stage, devices: int, numbers: int) -> float:
-    """As the outlook has it: rounds that agree add up, their noise as the root."""
+    """Signal to noise over the run: the signal adds up over rounds, the noise as the square root."""
     mechanism, exposure = settle(stage, devices)
     signal, noise = mechanism.spread(numbers, exposure.cohort)
     return signal / noise * math.sqrt(stage.rounds)

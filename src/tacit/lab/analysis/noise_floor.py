@@ -1,4 +1,4 @@
-"""The noise floor: from how many people on a count is more than noise, and which items and pairs of items reach it."""
+"""Noise floor: how large a count must be to stand out from the noise, and what share of pairs of items is below it."""
 
 from typing import TYPE_CHECKING, Any
 

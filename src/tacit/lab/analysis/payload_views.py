@@ -1,6 +1,6 @@
-"""Decode: a report's payload as a short list that a person can read, beside what the device's history really holds.
+"""Payload views: a report's payload as a short readable list, compared with the device's true history.
 
-Each leaf becomes a view: plain values, what stands out most first, at most a screenful. `own` marks what is in the
+Each leaf becomes a view: plain values, the most prominent first, at most a screenful. `own` marks what is in the
 history; only the lab knows that.
 """
 
@@ -22,7 +22,7 @@ CLAIMS = 160  # items named
 
 
 class NamedLeaf(NamedTuple):
-    """What it takes to read a leaf: what its rows are called, and which of them are in the history."""
+    """A leaf with the names of its rows, and which of them are in the history."""
 
     name: str
     shape: tuple[int, ...]
@@ -48,7 +48,7 @@ def _leaves(like: dict, population: Population, history: np.ndarray) -> list[Nam
 
 
 def _leaf(name: str, shape: tuple[int, ...], population: Population, history: np.ndarray) -> NamedLeaf:
-    """Rows of a leaf are items, steps from an item to the next, or nothing that has a name."""
+    """The rows of a leaf are items, steps from one item to the next, or have no names."""
     n, rows = population.catalog.n_items, shape[0] if shape else 1
     own = np.zeros(rows, bool)
     if rows == n:
@@ -72,7 +72,7 @@ def payload_views(
         return [named_rows(leaf, part) for leaf, part in zip(leaves, said)]
     if mechanism.payload_view == "signs":
         return [sign_view(mechanism, payload, leaves)]
-    if isinstance(payload, dict) and set(payload) > set(like):  # something is said beside the update
+    if isinstance(payload, dict) and set(payload) > set(like):  # something is sent in addition to the update
         like = {**payload, **like}
         leaves = _leaves(like, population, history)
     if [part.shape for part in sent] != [leaf.shape for leaf in leaves]:
@@ -81,7 +81,7 @@ def payload_views(
 
 
 def update_views(values: Any, like: dict, population: Population, history: np.ndarray) -> list[dict[str, Any]]:
-    """Leaves in the update's own form: whole numbers name things, other numbers have a size."""
+    """Leaves in the update's own form: integers as named rows, other numbers by size."""
     parts = zip(_leaves(like, population, history), map(np.asarray, jax.tree.leaves(values)))
     return [(named_rows if part.dtype.kind in "iu" else row_sizes)(leaf, part) for leaf, part in parts]
 
@@ -100,7 +100,7 @@ def named_rows(leaf: NamedLeaf, values: np.ndarray) -> dict[str, Any]:
 
 
 def row_sizes(leaf: NamedLeaf, values: np.ndarray) -> dict[str, Any]:
-    """The rows that stand out most, and how well that alone tells the history's rows from the others."""
+    """The most prominent rows, and how well that alone separates the history's rows from the others."""
     flat = values.reshape(values.shape[0], -1) if values.ndim else values.reshape(1, 1)
     size, along = np.linalg.norm(flat, axis=1), main_direction(flat)
     order = np.argsort(-along, kind="stable")
@@ -120,7 +120,7 @@ def row_sizes(leaf: NamedLeaf, values: np.ndarray) -> dict[str, Any]:
 def main_direction(table: np.ndarray) -> np.ndarray:
     """How far each row lies along the direction that most rows share; the long tail points up.
 
-    This is what a curious reader would look at first: the gradient of a factorisation has rows w·p, all along the
+    This is what an attacker would look at first: the gradient of a factorisation has rows w·p, all along the
     person's own vector p, and w is far from 0 for the items that were used. One column is its own direction.
 
     >>> main_direction(np.array([[3.0, -3.0], [0.1, -0.1], [-0.1, 0.1]])).round(2).tolist()
@@ -141,7 +141,7 @@ def _row(
 
 
 def separation(size: np.ndarray, own: np.ndarray | None) -> float | None:
-    """How often a row of the history stands above one that is not: 1 gives it away, ½ is a coin.
+    """How often a row of the history stands above one that is not: 1 is perfect separation, ½ is chance.
 
     >>> separation(np.array([3.0, 1.0, 2.0]), np.array([True, False, False]))
     1.0
@@ -154,7 +154,7 @@ def separation(size: np.ndarray, own: np.ndarray | None) -> float | None:
 
 
 def sign_view(mechanism: Any, payload: Any, leaves: list[NamedLeaf]) -> dict[str, Any]:
-    """Positions that chance chose, and the sign said at each; where a scale is sent along, that too."""
+    """The randomly drawn positions, and the sign at each; and the scale, where one is sent."""
     packed = payload["signs"] if isinstance(payload, dict) else payload
     starts = np.concatenate([[0], np.cumsum([leaf.size for leaf in leaves])])
     place, sign = (

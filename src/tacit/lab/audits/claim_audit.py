@@ -1,7 +1,7 @@
-"""One run: a plan is played with canaries among its people, and what is released, or sent, is held against its claim.
+"""Claim audit: a plan is run with canaries among its people, and what is released, or sent, is compared with its claim.
 
-Each canary's coin decides between two neighbours of the claim: a pattern or its opposite (replace-one), there or not
-(add/remove), an item had or not (unit interaction). Guesses about the coins prove a lower bound on ε; a claim below it is
+Each canary's random bit decides between two neighbours of the claim: a pattern or its opposite (replace-one), present or
+absent (add/remove), an item or no item (unit interaction). Guesses about the coins prove a lower bound on ε; a claim below it is
 false.
 """
 
@@ -41,7 +41,7 @@ USERS, CANARIES, CONFIDENCE = 60, 1000, 0.99
 _ITEMS = 300
 _SILOS = 2
 _CHUNK = 8  # people stepped at a time
-_SECRETS = 1 << 30  # canaries' homes are numbered from here: nobody else's
+_SECRETS = 1 << 30  # the numbers of canaries' homes start here, apart from those of people
 
 Swap = Callable[[Mechanism], Mechanism]
 
@@ -67,7 +67,7 @@ class Audit(NamedTuple):
 
     @property
     def most(self) -> float:
-        """How often the claim lets anybody be right."""
+        """The highest accuracy of guessing that the claim allows."""
         return most_accurate(self.claim.epsilon, self.claim.delta)
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,22 +94,22 @@ def audit(
     confidence: float = CONFIDENCE,
     swap: Swap = lambda mechanism: mechanism,
 ) -> Audit:
-    """Play a plan with canaries and hold what is seen of them against its claim.
+    """Run a plan with canaries and compare what can be inferred about them with its claim.
 
     Args:
-        plan: what is claimed to be private.
-        log: the people among whom canaries stand; by default a small synthetic log.
+        plan: the plan whose claim is audited.
+        log: the people to whom canaries are added; by default a small synthetic log.
         users: how many people that log has.
-        canaries: coins to guess, at most; where all are in one sum, as many as it has room for.
-        seeds: one run for each; canaries of all runs are weighed together.
-        confidence: that a true claim is not refuted.
-        swap: puts another mechanism in the place of the plan's, under the same claim; for mechanisms that are wrong.
+        canaries: the most canaries; where all are in one sum, at most as many as it has numbers.
+        seeds: one run for each; the canaries of all runs are evaluated together.
+        confidence: the probability that a true claim is not refuted.
+        swap: replaces the plan's mechanism by another, under the same claim; for tests with faulty mechanisms.
     """
     plan = complete(plan)
     people = log if log is not None else _people(plan, users)
     if not seeds:
         raise PlanError("seeds must name at least one run, got none; (0,) is one.")
-    played = [_Play(plan, people, canaries, seed, swap) for seed in seeds]
+    played = [_AuditedRun(plan, people, canaries, seed, swap) for seed in seeds]
     scores, coins = np.concatenate([play.run() for play in played]), np.concatenate([play.coins for play in played])
     cost = played[0].price
     evidence = weigh_guesses(scores, coins, cost.whole.delta, confidence, _curve(cost))
@@ -152,7 +152,7 @@ def _curve(cost: Price) -> str | None:
     return cost.whole.relation if all(isinstance(event, Gaussian) for event in events) else None
 
 
-class _Play:
+class _AuditedRun:
     """One run of a plan with canaries among its people."""
 
     def __init__(self, plan: Plan, people: Population, canaries: int, seed: int, swap: Swap):

@@ -1,7 +1,7 @@
-"""Leakage: what a reader of the messages of a run would have found out, attack by attack, beside blind guesses.
+"""Reconstruction of histories from pairwise learning (FPL): what each attack finds in the messages of a run.
 
-Some people of the run are asked again and again, with the parameters it ended with; attacks see what leaves, and what
-they guess is held against the histories, which only the lab knows.
+Rounds are replayed for some devices of the run with its final parameters; the attacks see the messages, and their guesses
+are compared with the histories, which only the lab knows, and with blind guesses.
 """
 
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ def leakage(
 
     Args:
         run: a run of the method `fpl`.
-        rounds: after how many messages of a device to look.
+        rounds: after how many messages of a device to score the attacks.
         attacks: their names; `sign`, `inversion` and `complement` by default.
         devices: how many people to attack, drawn by the seed.
         truth: what they really have, where they learned from something else.
@@ -95,7 +95,7 @@ def _play(tap: "Tap", attacks: list[Attack], looks: list[int], had: np.ndarray, 
 
 
 def public_facts(run: Run) -> PublicFacts:
-    """What the plan says in public about the step."""
+    """What the plan makes public about the local step."""
     method: Any = run.method
     person, _, rival, bias = method.penalties
     return PublicFacts(
@@ -104,7 +104,7 @@ def public_facts(run: Run) -> PublicFacts:
 
 
 class Tap:
-    """Some people of a run, asked round after round; what leaves is written down as a reader of the wire has it."""
+    """Some devices of a run, replayed round after round; records what an eavesdropper sees."""
 
     def __init__(self, run: Run, ids: np.ndarray):
         stage, mechanism = run.plan.stages[run.stage], run.price.stages[run.stage].mechanism

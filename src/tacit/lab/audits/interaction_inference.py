@@ -1,4 +1,4 @@
-"""Overheard: what a reader of the wire, or of what the server releases, has of each person after some rounds of a run."""
+"""Interaction inference: guessing whether people have items, from messages or from what the server releases."""
 
 from functools import partial
 from typing import Any
@@ -27,15 +27,15 @@ MESSAGES = 10
 def infer_interactions(
     run: Run, messages: int = MESSAGES, people: int = 200, seed: int = 0
 ) -> tuple[InteractionScores, InteractionScores]:
-    """Whether people have items, guessed from what is heard of them; and guessed from popularity alone.
+    """Guess whether people have items: from their messages, and from popularity alone.
 
-    Half of the people told the attacker what they have. Each sends so many messages, or those the plan allows, if fewer,
-    at the parameters the run ended with. Where noise is added at the server, what it releases is all there is to hear.
+    The attacker knows the items of half of the people. Each device sends so many messages, or as many as the plan allows if
+    fewer, with the final parameters of the run. Where noise is added at the server, the attacker sees only what it releases.
     """
     log = run.population
     ids = np.sort(np.random.default_rng([seed, 0x1A]).permutation(len(log))[:people])
     if ids.size < 4:
-        raise PlanError(f"interactions needs at least 4 people, two who told and two who did not, got {ids.size}.")
+        raise PlanError(f"interactions needs at least 4 people, two known to the attacker and two not, got {ids.size}.")
     had = seen_mask(log, ids, np.arange(log.catalog.n_items))
     told = np.arange(ids.size) % 2 == 0
     counts = had[told].sum(0)
@@ -48,10 +48,12 @@ def infer_interactions(
 
 
 def observed_updates(run: Run, ids: np.ndarray, messages: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """The mean of what each message says by itself, leaf by leaf [M, ...]."""
+    """The mean estimate from single messages, leaf by leaf [M, ...]."""
     number = max((n for n, stage in enumerate(run.price.stages) if stage.mechanism is not None), default=None)
     if number is None:
-        raise PlanError(f"Nothing is sent in {run.plan.name}, so there is nothing to hear; choose a plan that learns.")
+        raise PlanError(
+            f"Nothing is sent in {run.plan.name}, so there is nothing to infer from; choose a plan that learns."
+        )
     stage, priced = run.plan.stages[number], run.price.stages[number]
     assert priced.mechanism is not None
     method = build(stage, run.population.catalog)
@@ -71,7 +73,7 @@ def observed_updates(run: Run, ids: np.ndarray, messages: int, seed: int = 0) ->
 
 
 def _fresh(run: Run, number: int, ids: np.ndarray) -> Home:
-    """The people's homes as the run left them, with all their messages still to send."""
+    """The devices' homes as the run left them, with their message allowance restored."""
     everybody = homes_of(run.buckets)
     spent = {**everybody.spent, str(number): np.zeros_like(everybody.spent[str(number)])}
     return jax.tree.map(lambda leaf: jnp.asarray(leaf[ids]), everybody._replace(spent=spent, allowance={}))
@@ -79,7 +81,7 @@ def _fresh(run: Run, number: int, ids: np.ndarray) -> Home:
 
 @jax.jit
 def _listen(job: Job, broadcast: Broadcast, homes: Home, own: Any, key: jax.Array) -> tuple[Home, jax.Array]:
-    """One more round: the homes after it, and what is heard, float[M, D]; of a sum, float[1, D]."""
+    """One more round: the homes after it, and the estimates, float[M, D]; of a sum, float[1, D]."""
     homes, reports = jax.vmap(partial(step, job.method, job.mechanism, job.stage, broadcast))(homes, own)
     if not job.mechanism.always_releases:
         return homes, estimate_each(job.mechanism, _schema(job), reports)
@@ -98,7 +100,7 @@ def _schema(job: Job) -> Schema:
 
 
 def _leaves(job: Job, heard: np.ndarray) -> dict[str, np.ndarray]:
-    """What was heard, cut into the leaves of an update."""
+    """The estimates, split into the leaves of an update."""
     leaves = _schema(job).leaves
     ends = np.cumsum([int(np.prod(leaf.shape)) for leaf in leaves])[:-1]
     parts = np.split(heard, ends, axis=1)

@@ -1,7 +1,7 @@
-"""The intersection attack: what somebody learns who only reads the wire, when the same people are asked again and again.
+"""Intersection attack: what an eavesdropper learns when the same devices report again and again.
 
-Under the asymmetric form every report holds all that a person has, so what a person does not have goes missing from one
-report or another. Answers that are drawn once for life (`privacy.memoised`) leave nothing to intersect.
+Under the asymmetric form every report has all items of a person, so the false ones are missing from one report or another.
+Answers that are drawn once (`privacy.memoised`) leave nothing to intersect.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from tacit.lab.simulation.federation import Federation, Performance
 
 
 class ObservedReports(NamedTuple):
-    """All that went over the wire: eight items a byte, in the order of ids."""
+    """All reports that were sent: eight items a byte, in the order of ids."""
 
     packed: np.ndarray  # uint8[reports, people, ⌈items/8⌉]
     items: int
@@ -43,10 +43,9 @@ class IntersectionScores:
 def observe_reports(
     plan: Plan | str | Path, people: Population, times: int, *, settings: dict[str, Any] | None = None, seed: int = 0
 ) -> ObservedReports:
-    """What people send who are asked so often, by the devices' own code.
+    """What devices send over so many rounds, by their own code.
 
-    Asked in as many rounds of one run; where answers are memoised, in as many runs of one round: what a home keeps over
-    runs is its secret.
+    These are rounds of one run; where answers are memoised, as many runs of one round: a home keeps its secret over runs.
     """
     chosen = choose(plan, settings)
     memoised = bool(chosen.stages[0].privacy.get("memoised"))
@@ -63,13 +62,13 @@ def observe_reports(
 
 
 def items_in_all_reports(heard: ObservedReports) -> np.ndarray:
-    """The attack: which items all reports so far name, bool[reports, people, items]; it takes nothing but the wire."""
+    """The attack: which items all reports so far name, bool[reports, people, items]; it uses the reports alone."""
     left = np.bitwise_and.accumulate(heard.packed, axis=0)
     return np.unpackbits(left, axis=-1, count=heard.items).astype(bool)
 
 
 def score_intersection(heard: ObservedReports, people: Population) -> list[IntersectionScores]:
-    """How much of people's histories the attack names, report by report; here, and only here, the truth is looked at."""
+    """How much of people's histories the attack names, report by report; only this function uses the truth."""
     had = np.zeros((len(people), people.catalog.n_items), bool)
     had[owners(people), people.items] = True
     found = []

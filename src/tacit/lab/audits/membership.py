@@ -1,4 +1,4 @@
-"""Membership in the lab: models are trained with and without people, and the attacker is told what each answers.
+"""Membership inference: models are trained with and without people, and the attacker sees the outputs of each.
 
 Shadow models are trained together, and so are targets: one program for all of them.
 """
@@ -30,7 +30,7 @@ from tacit.lab.simulation.buckets import power
 
 LISTED = 10  # items of a list
 USED = 0.8  # of the shadow people
-_BATCH = 256  # people asked at a time
+_BATCH = 256  # people evaluated at a time
 
 
 class PeopleSplit(NamedTuple):
@@ -70,7 +70,7 @@ def shadow_models(plan: Plan, people: PeopleSplit, models: int = 4) -> list[Shad
 def infer_membership(
     plan: Plan, people: PeopleSplit, shadows: list[Shadow], seeds: Sequence[int] = range(10), encoding: Encoding = "ids"
 ) -> MembershipResults:
-    """Half of the people in question train a target, for each seed another half; who was it?"""
+    """Half of the people in question train a target, for each seed another half; guess which."""
     if not seeds:
         raise PlanError("seeds must name at least one target, got none; range(10) is ten.")
     members = [_some(people.private.size, 0.5, [seed, 0x7A]) for seed in seeds]
@@ -91,7 +91,7 @@ def _some(people: int, share: float, seed: list[int]) -> np.ndarray:
 
 
 def model_answers(models: Models, log: Population, ids: np.ndarray) -> list[ModelAnswers]:
-    """What released models say of some people: to their features alone, and how well they explain their histories."""
+    """The outputs of released models for some people: lists for their features alone, and losses on their histories."""
     if not log.catalog.person_fields:
         raise DataError("Membership needs people with features, and this log has none; the world 'movies' has some.")
     length = power(int(log.lengths[ids].max(initial=1)))
