@@ -136,7 +136,7 @@ def test_wrong_settings_are_refused_in_a_sentence(settings, words):
 
 
 def test_a_draw_for_life_is_asked_for_once():
-    with pytest.raises(PlanError, match=r"drawn once for life, so one round asks for all there is, got 2 rounds"):
+    with pytest.raises(PlanError, match=r"drawn once, so there must be one round, got 2 rounds"):
         settled(rounds=2, epsilon=1.0, memoised=True)
     condition = settled(epsilon=1.0, memoised=True).claim(ONCE)[0].conditions[-1]
     assert condition.startswith("answers are drawn once: the device repeats them")

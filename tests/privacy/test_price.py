@@ -1,4 +1,4 @@
-"""The price of a plan: promises are kept or refused, stages compose, and a hopeless plan is called one."""
+"""The price of a plan: promises are kept or refused, stages compose, and a plan that cannot work is warned about."""
 
 import math
 import warnings
@@ -118,7 +118,7 @@ def test_one_sided_does_not_stand_for_the_whole():
     assert [round(claim.epsilon, 6) for claim in sided] == [1.0, 1.0]
 
 
-def test_what_is_seen_beside_the_noise_is_said():
+def test_what_is_visible_in_spite_of_the_noise_is_stated():
     for privacy, seen in (
         ({"mechanism": "laplace", "epsilon": 1.0}, "which devices take part"),
         ({"mechanism": "gaussian", "epsilon": 1.0}, "the server sees each clipped report"),
@@ -143,7 +143,7 @@ def test_the_card_is_complete_in_json_and_markdown():
     assert "Nothing about the unit" in sentence(price(load_plan("mfu"), 5).whole)
 
 
-def test_outlook_knows_what_helps():
+def test_feasibility_advises_what_helps():
     catalog = Catalog(200)
     local, many, smaller = (
         assess_feasibility(
@@ -166,7 +166,7 @@ def test_outlook_knows_what_helps():
     assert assess_feasibility(load_plan("mfu"), catalog, 10)[0].verdict == "nothing sent"
 
 
-def test_outlook_counts_bytes_memory_and_arithmetic():
+def test_feasibility_counts_bytes_memory_and_arithmetic():
     small, large = (
         assess_feasibility(plan_with({"mechanism": "none"}).with_setting("hyper.dim", dim), Catalog(200), 10)[0]
         for dim in (8, 16)
@@ -177,7 +177,7 @@ def test_outlook_counts_bytes_memory_and_arithmetic():
     assert large.operations > small.operations > 200 * 8
 
 
-def test_run_warns_before_a_hopeless_run():
+def test_a_run_that_is_likely_to_learn_nothing_is_warned_about():
     plan = plan_with({"mechanism": "laplace", "epsilon": 0.5}, rounds=1)
     with pytest.warns(FeasibilityWarning, match=r"looks hopeless.*more devices"):
         simulate(plan, small_world(), quiet=True)

@@ -1,4 +1,4 @@
-"""kashin: the update in a level frame, a few of its coefficients as bits, and the bits told by randomised response."""
+"""kashin: a few coefficients of the update in a Kashin frame as bits, sent by randomised response."""
 
 import math
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from tacit.privacy.mechanisms._parts.sampled_signs import (
 )
 from tacit.privacy.sampler import Exposure
 
-_KEYS = "threefry2x32"  # a seed in a message must mean the same coefficients to everybody
+_KEYS = "threefry2x32"  # a seed in a message must mean the same coefficients on every machine
 SHRINK = 0.5  # η: what is left of the vector after each step
 SPARE = 0.7  # δ: with η, the uncertainty principle that the frame is taken to have
 _RADIX = 16  # a transform of this size is one small product
@@ -53,10 +53,10 @@ class Frame:
 
 @lru_cache(maxsize=8)
 def frame_of(numbers: int, seed: int, columns: Literal["random", "first"] = "random") -> Frame:
-    """The frame for so many numbers; the same for everybody who has the seed.
+    """The frame for so many numbers; the same for every device with the seed.
 
     Its size is the least power of two of at least 2D. The columns must be random: rows of the first D columns come in
-    equal pairs, and what is written twice is no smaller. `first` is there to show that.
+    equal pairs, which gains nothing. `first` is there to show that.
     """
     size = frame_size(numbers)
     generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, numbers])))
@@ -130,8 +130,8 @@ class Kashin(Local):
     """SQKR: clip to ‖x‖₂ ≤ S, write x with N ≈ 2D to 4D small coefficients, send k of them as one word of k bits.
 
     Uᵀ·a = x/S with |a_i| ≤ K/√N. A coefficient becomes the bit + with probability ½(1 + a_i·√N/K). Which k, with
-    replacement, a seed says that the device draws beside its data and sends along. The word is told as it is with
-    probability γ = (e^ε − 1)/(e^ε + 2^k − 1), else any word is. The server averages ±(N/k)·(K/√N)/γ and transforms
+    replacement, is given by a seed that the device draws independently of its data and sends too. The word is sent as it
+    is with probability γ = (e^ε − 1)/(e^ε + 2^k − 1), else any word is. The server averages ±(N/k)·(K/√N)/γ and transforms
     back once. Without `k`, the k of least variance is taken. The bound S is public: the setting `bound`, or the dial
     of that name. All devices share the frame of `frame_seed`.
 
@@ -139,7 +139,7 @@ class Kashin(Local):
 
     Guarantee:
         ε-local differential privacy of one message between any two updates of one device (replace-one, unit user): the
-        odds of a word are multiples of 2⁻³², rounded to the private side, and differ by at most e^ε; the seed tells
+        odds of a word are multiples of 2⁻³², rounded to the private side, and differ by at most e^ε; the seed reveals
         nothing. Unbiased for the clipped update as long as no coefficient exceeds K/√N, which `measure_clip_mass`
         measures; variance of a number about (S·K/γ)²/k.
 
@@ -176,7 +176,7 @@ class Kashin(Local):
         return min(math.floor(2**32 / debias(self.share, self.count)), 2**32 - 1)
 
     def frame(self, numbers: int) -> Frame:
-        """The frame that everybody shares."""
+        """The frame that all devices share."""
         return frame_of(numbers, self.frame_seed)
 
     def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
@@ -207,14 +207,14 @@ class Kashin(Local):
         return float(jnp.maximum(a - 1, 0).sum() / jnp.maximum(a.sum(), 1e-30))
 
     def zero(self, params: dict, weights: int) -> Any:
-        """No bit anywhere, and nobody heard."""
+        """All zero."""
         layout = layout_of(params)
         bits = jnp.zeros(frame_size(layout.numbers), jnp.int32)
         return FlatTotal({"bits": bits}, jnp.zeros(weights, jnp.int32), layout)
 
     def add(self, total: Any, payloads: Any, weights: jax.Array, sent: jax.Array) -> Any:
         """Sum the bits, as ±1, where their seeds say: whole numbers, exact in any order."""
-        del weights  # everybody counts once
+        del weights  # each device counts once
         bits = total.sums["bits"]
         place = jax.vmap(lambda seed: coordinates(seed, self.count, bits.size))(payloads["seed"])
         said = 2 * jnp.unpackbits(payloads["word"], axis=1, count=self.count).astype(jnp.int32) - 1
@@ -234,11 +234,11 @@ class Kashin(Local):
         return total.estimate(dials.get("bound", self.bound) * frame.collect(a))
 
     def conditions(self) -> tuple[str, ...]:
-        """None: the coins of the answer are whole numbers."""
+        """None: the random bits are exact integers."""
         return ()
 
     def visible(self) -> tuple[str, ...]:
-        """Participation; coefficients that chance chose."""
+        """Participation; randomly drawn coefficients."""
         return (ASKED, f"{self.count} coefficient(s) drawn at random, and a random bit of each")
 
     def spread(self, numbers: int, reports: float) -> Spread:
@@ -247,13 +247,13 @@ class Kashin(Local):
         return Spread(self.bound / math.sqrt(numbers), noise / math.sqrt(reports))
 
     def describe(self) -> dict[str, Any]:
-        """k, the bound, K, and how often a word is told as it is."""
+        """k, the bound, K, and the probability that a word is the true one."""
         made = {"k": self.count, "bound": self.bound, "level": level(), "frame_seed": self.frame_seed}
         return {**super().describe(), **made, "truth": truth(self.share, self.count)}
 
 
 def truth(epsilon: float, count: int) -> float:
-    """The odds that randomised response over 2^k words tells the true one: e^ε/(e^ε + 2^k − 1).
+    """The probability that randomised response over 2^k words sends the true one: e^ε/(e^ε + 2^k − 1).
 
     >>> round(truth(4.5, 4), 4)
     0.8572

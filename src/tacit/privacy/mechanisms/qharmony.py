@@ -31,12 +31,12 @@ class QHarmony(Local):
       notation reads, the signed max f: then numbers below −max f are cut, and where it is not above 0 the signs are
       fair coins.
 
-    What the `server` makes of them:
+    How the `server` estimates:
 
-    - `unbiased`: each sign times its scale and (D/k)·coth(ε/2k): the sum of the updates, as cut at home.
+    - `unbiased`: each sign times its scale and (D/k)·coth(ε/2k): the sum of the updates, as clipped on the device.
     - `paper`: F̄ = (scale/z)·Σ signs, where z is the most +1 at any position, at least 1, and the scale is the largest
       one sent, or the bound. F̄ estimates neither the sum nor the mean: z is an extreme of the noise, so F̄ is a
-      direction with a step size of its own. It is handed on as (n·F̄, n): a rule that takes the mean steps by F̄.
+      direction with a step size of its own. It is returned as (n·F̄, n): a rule that takes the mean steps by F̄.
 
     Guarantee:
         `clip`: ε-local differential privacy of one message between any two updates of one device (replace-one, unit
@@ -100,7 +100,7 @@ class QHarmony(Local):
 
     @property
     def parts(self) -> int:
-        """k signs, each with its own coin."""
+        """k independent signs."""
         if self.k is None:
             raise PlanError("privacy.k is not chosen yet; settle the mechanism for a population.")
         return self.k
@@ -132,11 +132,11 @@ class QHarmony(Local):
         return "paper" if self.form == "paper" else "corrected"
 
     def conditions(self) -> tuple[str, ...]:
-        """Why ∞, as printed; else none: coins are whole numbers."""
+        """Why ε = ∞, as printed; else none: the random bits are exact integers."""
         return (_CLEAR,) if self.form == "paper" else ()
 
     def visible(self) -> tuple[str, ...]:
-        """Participation; positions that chance chose; as printed, the scale."""
+        """Participation; randomly drawn positions; as printed, the scale."""
         signs = f"{self.parts} position(s) drawn at random, and a random sign at each"
         return (ASKED, signs, _CLEAR) if self.form == "paper" else (ASKED, signs)
 
@@ -165,7 +165,7 @@ class QHarmony(Local):
     # ---- server ----
 
     def zero(self, params: dict, weights: int) -> Any:
-        """No sign anywhere, no scale, and nobody heard."""
+        """All zero."""
         layout = layout_of(params)
         exact = self.server == "paper" or self.form == "clip"
         sums = {"signs": jnp.zeros(layout.numbers, jnp.int32 if exact else jnp.float32)}
@@ -175,7 +175,7 @@ class QHarmony(Local):
 
     def add(self, total: Any, payloads: Any, weights: jax.Array, sent: jax.Array) -> Any:
         """Sum the signs: times their scales, or, for the printed rule, with the count of +1 and the largest scale."""
-        del weights  # everybody counts once
+        del weights  # each device counts once
         packed, scale = (payloads, None) if self.form == "clip" else (payloads["signs"], payloads["scale"])
         place, sign = sampled_signs.unpack_signs(packed, self.parts, total.layout.numbers)
         sign, sums = jnp.where(sent[:, None], sign, 0), dict(total.sums)
@@ -208,7 +208,7 @@ class QHarmony(Local):
         return total.estimate(total.heard.max() * step * signs)
 
     def magnitude(self, numbers: int) -> float:
-        """c: what one sign stands for among so many numbers, in units of the scale; ∞ for fair coins."""
+        """c: the value of one sign among so many numbers, in units of the scale; ∞ for fair coins."""
         return sampled_signs.sign_value(numbers, self.parts, self.coin_bias)
 
     def spread(self, numbers: int, reports: float) -> Spread:

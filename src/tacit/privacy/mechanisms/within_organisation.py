@@ -26,10 +26,9 @@ class WithinOrganisation(Summed):
     """Noise for a sum over people, drawn inside the organisation: N(0, noise²) on every number, where each person adds a
     vector of length at most 1.
 
-    An update with a leaf `people` is such a sum, and says how many people are in it; the method has bounded each. What
-    the server divides by is that number as it arrived, noise and all: `people` shares each person's length 1 with the
-    rest. An update without it is one person's, and is shrunk to length 1 here. Give `epsilon` for the run and the noise
-    is found, or `noise` and the ε is told.
+    An update with a leaf `people` is such a sum, and says how many people are in it; the method has clipped each. The
+    server divides by that number with its noise: `people` shares each person's length 1 with the rest of the update. An update without it is one person's, and is shrunk to length 1 here. Give `epsilon` for the run and the noise
+    is found, or `noise` and the ε is computed.
 
     Guarantee:
         (ε, δ) for one person, replaced by any other in the same organisation, in all that the organisation sends,
@@ -91,7 +90,7 @@ class WithinOrganisation(Summed):
         return noise.add_normal(key, x, self.deviation)
 
     def estimate(self, key: jax.Array, total: Any, n: jax.Array, dials: dict) -> tuple[dict, jax.Array]:
-        """The sums, and how many people there are, as far as the noise lets it be known; at least 1."""
+        """The sums, and the noisy number of people; at least 1."""
         del key, n, dials
         if PEOPLE not in total[0]:
             return total

@@ -16,7 +16,7 @@ from tacit.privacy.mechanism import PayloadView, Spread
 from tacit.privacy.mechanisms._parts.local_dp import Local
 from tacit.privacy.sampler import Exposure
 
-ODDS_SCALE = 2**32  # the coins are 32-bit whole numbers, so that the probabilities are exactly what is claimed
+ODDS_SCALE = 2**32  # random bits come from 32-bit integers, so that the probabilities are exactly what is claimed
 Form = Literal["symmetric", "unary", "asymmetric"]
 Thresholds = tuple[int, int]  # p and q as multiples of 2⁻³²
 _TURNS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -25,7 +25,7 @@ _CERTAIN = "an answer that only one of two neighbours can give"
 
 
 class Bits(Local):
-    """Position by position, P(say 1 | 1) = p and P(say 1 | 0) = q. Whatever is above 0 is a 1.
+    """Position by position, P(report 1 | 1) = p and P(report 1 | 0) = q. Any number above 0 is a 1.
 
     Probabilities are multiples of 2⁻³², rounded to the private side: p down and q up, towards each other.
     """
@@ -52,12 +52,12 @@ class Bits(Local):
 
     @property
     def odds(self) -> tuple[float, float]:
-        """(p, q) as the coins have them."""
+        """(p, q) exactly as they are drawn."""
         p, q = self.thresholds
         return p / ODDS_SCALE, q / ODDS_SCALE
 
     def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
-        """One coin a position; eight positions a byte."""
+        """One random bit a position; eight positions a byte."""
         del dials
         leaves, tree = jax.tree.flatten(dense_tree(update))
         keys = jax.random.split(key, len(leaves))
@@ -82,7 +82,7 @@ class Bits(Local):
         return law
 
     def epsilons(self) -> tuple[float, float, float]:
-        """ε of one interaction more or less, of one swapped for another, and one-sided, by the coins' own odds."""
+        """ε of one interaction more or less, of one swapped for another, and one-sided, by the exact odds."""
         p, q = self.odds
         ones = math.inf if q == 0 else math.log(p / q)
         zeros = math.inf if p == 1 else math.log((1 - q) / (1 - p))
@@ -112,11 +112,11 @@ class Bits(Local):
         return tuple(claim for relation in order for claim in two[relation])
 
     def conditions(self) -> tuple[str, ...]:
-        """None: coins are whole numbers."""
+        """None: the random bits are exact integers."""
         return ()
 
     def spread(self, numbers: int, reports: float) -> Spread:
-        """At best everybody has the item; a position nobody has is estimated with variance q(1 − q)/(p − q)² a report."""
+        """At best all have the item; a position that no one has is estimated with variance q(1 − q)/(p − q)² a report."""
         del numbers
         p, q = self.odds
         return Spread(1.0, math.sqrt(q * (1 - q) / reports) / (p - q))
@@ -160,7 +160,7 @@ def thresholds_of(p: float, q: float) -> Thresholds:
 
 
 def uniform_words(key: jax.Array, count: int) -> jax.Array:
-    """So many independent 32-bit coins: threefry-2x32 in counter mode, two coins a block.
+    """So many independent 32-bit integers: threefry-2x32 in counter mode, two a block.
 
     `jax.random.bits` draws from the same generator; written out in one piece it takes a fraction of the time.
     """
@@ -183,7 +183,7 @@ def threefry(key0: jax.Array, key1: jax.Array, x: jax.Array, y: jax.Array) -> tu
 
 
 def randomised(coin: jax.Array, truth: jax.Array, thresholds: Thresholds) -> jax.Array:
-    """What is said of every position; the dense sampler: one coin each, whatever there is to say."""
+    """The reported bit of every position; the dense sampler: one random integer each."""
     # `coin <= threshold - 1` rather than `coin < threshold`: a threshold of 2³² does not fit, and one of 0 never falls.
     p, q = (np.uint32(max(threshold, 1) - 1) for threshold in thresholds)
     said = coin <= jnp.where(truth, p, q)
@@ -191,9 +191,9 @@ def randomised(coin: jax.Array, truth: jax.Array, thresholds: Thresholds) -> jax
 
 
 def randomised_sparsely(rng: np.random.Generator, ones: np.ndarray, count: int, thresholds: Thresholds) -> np.ndarray:
-    """The positions of which 1 is said, of `count`, for somebody who has `ones` (ascending): as many draws as answers.
+    """The positions reported as 1, of `count`, given the true `ones` (ascending): as many draws as reported ones.
 
-    The same law as `randomised`. It is the faster one where few lie, q below about 1/20.
+    The same law as `randomised`. It is faster where few bits are flipped, q below about 1/20.
     """
     p, q = thresholds
     kept = ones[rng.integers(ODDS_SCALE, size=ones.size, dtype=np.uint64) < p]

@@ -4,7 +4,7 @@
 Beside its update x, at most C long, a device says whether it was within the round's bound C: b = +½ where it was, −½ where
 it was not. The server adds noise to both sums and moves the bound by the share of those who were within:
 
-    share = ½ + (Σ b + N(0, s²)) / M          M: the planned size of the cohort; who is silent counts as ½
+    share = ½ + (Σ b + N(0, s²)) / M          M: the planned size of the cohort; a device that does not report counts as ½
     C ← C · exp(−rate · (share − quantile))
 
 What it costs. With noise z_sum·C on each number of Σ x and s on Σ b, and each in units of its noise, a device adds the one
@@ -14,8 +14,8 @@ vector (x / (z_sum·C), b / s) to a joint sum whose noise is 1. It is never long
 
 Neighbours that add or remove a device differ by that vector: by 1/z at most. Neighbours that replace a device by another
 differ by the difference of two: by 2/z at most, and just that from (C·u, +½) to (−C·u, −½); there b alone may differ by 1, and
-not by ½. So z is to the pair what the noise is to a sum alone, under both relations, and it is what the accountant is told.
-C has gone from it: the noise grows with the bound, so that any bound, however it was found and whoever sends it, costs the same.
+not by ½. So z is to the pair what the noise is to a sum alone, under both relations, and it is what the accountant is given.
+C has cancelled out: the noise grows with the bound, so that any bound costs the same, however it was found.
 
 Paper: Andrew, Thakkar, McMahan and Ramaswamy, "Differentially private learning with adaptive clipping" (NeurIPS 2021). There,
 neighbours differ by one device's presence, and s is a twentieth of the cohort.
@@ -52,7 +52,7 @@ class Clipped(Summed):
     multiplier: eqx.AbstractVar[float]
 
     def check_quantile(self) -> None:
-        """Refuse a bound that moves where it makes no sense."""
+        """Refuse an adaptive bound where it makes no sense."""
         if self.quantile is None:
             for name in ("quantile_rate", "quantile_noise"):
                 if (value := getattr(self, name)) is not None:
@@ -131,8 +131,8 @@ class Clipped(Summed):
         return {**dials, "clip": next_bound(self._clip(dials), share, self.quantile, rate, self.clip)}
 
     def _released(self, key: jax.Array, sums: dict, dials: dict) -> dict:
-        """All that leaves the server of a round: one look at the sum and at the count, each with its noise."""
-        # Every weight is 1, so all sums are the same one: a second draw of noise would be a second look at it.
+        """All that the server releases of a round: the sum and the count, each with its noise."""
+        # Every weight is 1, so all sums are the same: a second draw of noise would release it a second time.
         first = jax.tree.map(lambda leaf: leaf[0], sums)
         sigma = dict.fromkeys(first, self.deviation * (self._clip(dials) / self.clip))
         if self.quantile is not None:
@@ -174,7 +174,7 @@ class Clipped(Summed):
 def count_noise(noise: float, cohort: float) -> float:
     """s, where a plan does not say it: a twentieth of the cohort, or as much more as keeps its cost to 1/100 of 1/z².
 
-    A small cohort pays with a bound that moves less surely, and not with noise on what it learns.
+    In a small cohort the bound is less accurate, rather than the update noisier.
 
     >>> count_noise(2.0, 1000), count_noise(2.0, 30)
     (50.0, 10.0)
@@ -205,7 +205,7 @@ def within_bit(norm: jax.Array, clip: jax.Array | float) -> jax.Array:
 
 
 def next_bound(clip: jax.Array, share: jax.Array, quantile: float, rate: float, start: float) -> jax.Array:
-    """The next bound: at most e^rate times the last, or as much smaller, however loud the noise."""
+    """The next bound: at most e^rate times the last, or as much smaller, however large the noise."""
     # C ← C · exp(−rate · (share − quantile)); cut evenly on both sides, so that noise pulls it to neither
     step = jnp.exp(-rate * jnp.clip(share - quantile, -1.0, 1.0))
     return jnp.clip(clip * step, start / _FAR, start * _FAR).astype(jnp.float32)

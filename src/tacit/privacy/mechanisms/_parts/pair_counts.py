@@ -1,4 +1,4 @@
-"""Counts: how many people said 1 of each position and of every two, exactly, and how many there really are of them."""
+"""Pair counts: how many devices reported 1 for each position and for every two, exactly; and the debiased estimates."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -41,7 +41,7 @@ def _product(one: jax.Array, other: jax.Array, kind: Any) -> jax.Array:
 
 
 def noise_of(p: float, q: float) -> tuple[float, float]:
-    """(v₀, v₁): the variance of one person's debiased answer where the truth is 0, and where it is 1.
+    """(v₀, v₁): the variance of one debiased answer where the true bit is 0, and where it is 1.
 
     >>> noise_of(1.0, 0.5)
     (1.0, 0.0)
@@ -86,7 +86,7 @@ def _times(count: jax.Array, threshold: int) -> tuple[jax.Array, jax.Array]:
 @partial(jax.tree_util.register_dataclass, data_fields=["said", "reports"], meta_fields=["thresholds"])
 @dataclass(frozen=True)
 class Cooccurrence:
-    """How many people have both of every two positions, as estimated from how many said so; computed row by row."""
+    """How many people have both of every two positions, estimated from the reported bits; computed row by row."""
 
     said: jax.Array  # int32[D, D]; the diagonal counts each position
     reports: jax.Array  # int32[]
@@ -103,5 +103,5 @@ class Cooccurrence:
 
     @property
     def noise(self) -> tuple[float, float]:
-        """Variance of one answer's estimate, of who has nothing and of who has the item: q(1 − q)/(p − q)², p(1 − p)/…"""
+        """Variance of one answer's estimate, where the true bit is 0 and where it is 1: q(1 − q)/(p − q)², p(1 − p)/…"""
         return noise_of(*(threshold / ODDS_SCALE for threshold in self.thresholds))
