@@ -81,11 +81,11 @@ def test_steps_are_named_from_item_to_item():
     "privacy", [{"mechanism": "randomized_response", "epsilon": 1.0}, {"mechanism": "none"}], ids=str
 )
 def test_where_a_stage_has_one_round_it_is_the_very_message(monkeypatch, privacy):
-    """Everybody's specimens, summed, are what the server summed."""
+    """The sample messages of all devices add up to what the server summed."""
     run = simulate("popularity", privacy)
     said = np.zeros(16, int)
     for device in range(len(WORLD)):
-        monkeypatch.setattr(sample_message, "_middling", lambda run, devices, device=device: device)
+        monkeypatch.setattr(sample_message, "_median_device", lambda run, devices, device=device: device)
         (view,) = sample_message.sample_message(run)["views"]
         for row in view["rows"]:
             said[int(row["label"].split()[1])] += row["count"]
