@@ -4,7 +4,7 @@ from functools import lru_cache
 from typing import Any
 
 from tacit.privacy.accounting.pld import pld_fixed
-from tacit.privacy.accounting.rdp import overcounted, rdp_fixed
+from tacit.privacy.accounting.rdp import rdp_fixed
 
 CELL_COLUMNS = {
     "table": "table",
@@ -68,3 +68,11 @@ def _cell(table: int, cohort: int, devices: int, delta: float, printed: float) -
         "upper": upper,
         "factor": printed / upper,
     }
+
+
+def overcounted(devices: int, cohort: int, delta: float, multiplier: float = 1.0, rounds: int = 1000) -> float:
+    """A reproduction of Wang et al.'s Tables 4 and 5, not a bound to use: every member of a cohort counted as a round.
+
+    Sampling, relation and multiplier as in `rdp_fixed`, the classic conversion, and rounds·cohort compositions.
+    """
+    return rdp_fixed(devices, cohort, multiplier, rounds * cohort, delta, conversion="classic")

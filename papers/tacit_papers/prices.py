@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
-from tacit.privacy.accounting.accountant import compose, default_delta, group, guess_bound, rdp_fixed
+from tacit.privacy.accounting.accountant import compose, default_delta, group_privacy, guess_bound, rdp_fixed
 from tacit.privacy.accounting.events import Event, FixedGaussian, Pure, Unbounded
 from tacit.privacy.claim import Relation, Trust, Unit
 from tacit_papers.price_tables import CELL_COLUMNS, PRINTED
@@ -100,9 +100,9 @@ def _dplcf() -> Iterable[Row]:
     for log, users, items, records in (("App Usage", 871, 1682, 51_935), ("MovieLens", 74_529, 9953, 18_848_812)):
         n, delta = round(records / users), default_delta(users)
         reason = f"{n} interactions a user on average, each at ε"
-        yield Row(paper, f"SP, {log}, a history or none", claimed, group(bit, n), reason, relation="zero_out")
+        yield Row(paper, f"SP, {log}, a history or none", claimed, group_privacy(bit, n), reason, relation="zero_out")
         reason = f"two histories of {n} differ in up to {2 * n} answers"
-        yield Row(paper, f"SP, {log}, any two such histories", claimed, group(bit, 2 * n), reason)
+        yield Row(paper, f"SP, {log}, any two such histories", claimed, group_privacy(bit, 2 * n), reason)
         yield Row(
             paper,
             f"SP, {log}, any two such histories",
@@ -111,7 +111,7 @@ def _dplcf() -> Iterable[Row]:
             **_cost([(Pure(bit), 2 * n)], delta),
         )
         reason = f"all {items} answers may differ"
-        yield Row(paper, f"SP, {log}, any two users", claimed, group(bit, items), reason)
+        yield Row(paper, f"SP, {log}, any two users", claimed, group_privacy(bit, items), reason)
     both, one = response_epsilon(1.0, math.exp(-epsilon))
     yield Row(paper, "AP, one interaction", claimed, both, "p = 1, so a no is always true", trust="server", **alone)
     alone["relation"] = "one_sided_1_to_0"

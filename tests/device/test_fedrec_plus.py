@@ -142,7 +142,7 @@ def test_the_claim_is_none_and_says_who_sees_what():
     assert claim.epsilon == math.inf
     whole = price(choose("fedrec-plus"), 100).whole
     assert whole.epsilon == math.inf
-    assert any("a denoising client sees which items its guests made up" in word for word in whole.conditions)
+    assert any("a denoising client sees which items other clients invented" in word for word in whole.conditions)
     assert any("the two together see" in word for word in whole.conditions)
 
 
