@@ -19,8 +19,8 @@ from tacit.lab.evaluation.scoring import ranks
 from tacit.lab.evaluation.splits import Cases, Split, latest
 from tacit.lab.plans.loader import suggested
 from tacit.lab.runs.run import simulate
-from tacit.lab.simulation.engine import fold, wake, wire_schema
-from tacit.server.round import collect, nothing, trained
+from tacit.lab.simulation.engine import cohort_slots, fold, wire_schema
+from tacit.server.round import collect, empty_total, trained
 
 TOY = '''"""Toy: likes what has a number near the person's mean item. A sixth method, in one file."""
 
@@ -146,7 +146,7 @@ def test_longer_padding_changes_nothing(name):
 
 
 def _by_hand(hand, devices, through_the_wire):
-    total = nothing(hand.job.mechanism, hand.params, hand.trains, 1, hand.job.update)
+    total = empty_total(hand.job.mechanism, hand.params, hand.trains, 1, hand.job.update)
     schema = wire_schema(hand.job, hand.params)
     for device in devices:
         own = hand.own(device)
@@ -161,7 +161,7 @@ def _vmapped(hand, devices):
     homes = [hand.home(device, own) for device, own in zip(devices, owns)]
     stack = lambda *leaves: jnp.stack(leaves)  # noqa: E731
     own, home = jax.tree.map(stack, *owns), jax.tree.map(stack, *homes)
-    return fold(hand.job, hand.broadcast, [home], [own], [wake(np.arange(len(devices)), 4)])[1]
+    return fold(hand.job, hand.broadcast, [home], [own], [cohort_slots(np.arange(len(devices)), 4)])[1]
 
 
 @every
@@ -197,7 +197,7 @@ def test_silent_after_the_allowance(name):
     # ... and nothing of the person is in a report that is not sent, nor a trace of it in the total.
     assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(dense_tree(report.payload)))
     assert not np.asarray(report.weight).any()
-    empty = nothing(hand.job.mechanism, hand.params, hand.trains, 1, hand.job.update)
+    empty = empty_total(hand.job.mechanism, hand.params, hand.trains, 1, hand.job.update)
     same(collect(hand.job.mechanism, empty, jax.tree.map(lambda leaf: leaf[None], report)), empty)
 
 

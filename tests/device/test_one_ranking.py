@@ -25,7 +25,7 @@ from tacit.lab.plans.loader import choose, load_plan, plan_names
 from tacit.lab.plans.publish import make_kit
 from tacit.lab.runs import recommend as run_recommend
 from tacit.lab.runs.run import Run, simulate
-from tacit.lab.simulation.buckets import secrets
+from tacit.lab.simulation.buckets import device_secrets
 from tacit.lab.simulation.setup import run_keys
 
 PEOPLE, ITEMS = 4, 150
@@ -67,7 +67,7 @@ def home(folder: Path, plan: Plan, world: Population, seed: int = 0) -> Node:
     store.set(history=str(folder / "log.parquet"))
     kept = store.run(RUN)
     kept.path.mkdir()
-    own = np.asarray(secrets(run_keys(seed)[0], np.arange(len(world))))
+    own = np.asarray(device_secrets(run_keys(seed)[0], np.arange(len(world))))
     write_arrays(kept.path / "secrets.npz", {"secrets": own})
     node = Node(store.path)
     kept.begin(kit.digest, node.people(kit).users, False)

@@ -16,7 +16,7 @@ from tacit.lab.data.synthetic.small import tastes
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
 from tacit.lab.simulation import stage_runner
-from tacit.lab.simulation.buckets import homes_of, worth
+from tacit.lab.simulation.buckets import bucket_cost, homes_by_id
 from tacit.lab.simulation.engine import _used
 from tacit.lab.simulation.federation import Federation, Performance
 from tacit.lab.simulation.stage_runner import SCANNED
@@ -48,7 +48,7 @@ def test_a_block_of_rounds_is_the_rounds_one_by_one(name, monkeypatch):
     monkeypatch.setattr(stage_runner, "at_once", lambda *_: 1)
     single = simulate(plan, WORLD, quiet=True)
     close(block.params, single.params)
-    close(homes_of(block.buckets), homes_of(single.buckets))
+    close(homes_by_id(block.buckets), homes_by_id(single.buckets))
     assert told(block) == told(single)
     assert len(block.rounds) == 9
     if name == "fcf":
@@ -60,7 +60,7 @@ def test_where_blocks_end_does_not_matter():
     whole = simulate(plan, WORLD, quiet=True)
     cut = simulate(plan, WORLD, quiet=True, evaluate=lambda run: seen.append(len(run.rounds)) or {}, every=3)
     same(whole.params, cut.params)
-    same(homes_of(whole.buckets), homes_of(cut.buckets))
+    same(homes_by_id(whole.buckets), homes_by_id(cut.buckets))
     assert told(whole) == told(cut)
     assert len(seen) == 4  # after 3, 6 and 9 rounds, and at the end
 
@@ -69,7 +69,7 @@ def test_chunks_of_everybody_go_through_a_block_too():
     plan = plan_of("fpl", rounds=4)
     whole, chunks = (simulate(plan, WORLD, quiet=True, performance=Performance(chunk=chunk)) for chunk in (90, 40))
     close(whole.params, chunks.params)
-    close(homes_of(whole.buckets), homes_of(chunks.buckets))
+    close(homes_by_id(whole.buckets), homes_by_id(chunks.buckets))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_which_rounds_are_played_in_blocks(settings, light, hands, block, monkey
     monkeypatch.setattr(stage_runner, "hands", lambda: hands)
     plan = choose("fpl", {"rounds": 9, **settings})
     made = Federation(plan, WORLD)
-    assert stage_runner.at_once(made.plan.stages[0], made.methods[0], WORLD) == block
+    assert stage_runner.rounds_per_program(made.plan.stages[0], made.methods[0], WORLD) == block
     if block > 1:
         assert made._layout()[0] == 1
 
@@ -108,9 +108,9 @@ def test_everybody_is_stepped_as_they_stand_where_little_is_read():
 
 
 def test_many_rounds_do_not_make_buckets_without_end():
-    assert worth(10) > worth(1000) > worth(10**9) > 1000
-    assert worth(10**9, 0.02) == pytest.approx(50 * worth(10**9), rel=1e-3)
-    assert worth(0) == worth(10)
+    assert bucket_cost(10) > bucket_cost(1000) > bucket_cost(10**9) > 1000
+    assert bucket_cost(10**9, 0.02) == pytest.approx(50 * bucket_cost(10**9), rel=1e-3)
+    assert bucket_cost(0) == bucket_cost(10)
 
 
 # ---- what makes a round quick ----

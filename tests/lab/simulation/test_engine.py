@@ -22,12 +22,12 @@ from tacit.core.run_folder import Folder
 from tacit.core.sparse_rows import Rows, dense
 from tacit.device.gate import send
 from tacit.errors import DataError, DeviceError, PlanError, RunError
-from tacit.lab.baselines.central import FITS
+from tacit.lab.baselines.baseline import fitted_methods
 from tacit.lab.data import Population, from_events
 from tacit.lab.data.synthetic.small import tastes
 from tacit.lab.plans.loader import load_plan
 from tacit.lab.runs.run import simulate
-from tacit.lab.simulation.buckets import group, homes_of, share_out
+from tacit.lab.simulation.buckets import group_by_length, homes_by_id, split_large
 from tacit.lab.simulation.federation import Performance
 from tacit.privacy.mechanism import build_mechanism
 from tacit.server.round import trained
@@ -50,11 +50,11 @@ def run(plan, world=None, **options):
 
 def every_bucket(monkeypatch):
     """So few people are cheaper in one bucket; here buckets are to be tested."""
-    monkeypatch.setattr("tacit.lab.simulation.federation.worth", lambda *_: 0.0)
+    monkeypatch.setattr("tacit.lab.simulation.federation.bucket_cost", lambda *_: 0.0)
 
 
 def homes_by_device(result):
-    return homes_of(result.buckets)
+    return homes_by_id(result.buckets)
 
 
 @pytest.mark.slow
@@ -321,12 +321,14 @@ def test_a_run_resumes_on_a_machine_with_other_buckets(tmp_path, monkeypatch):
     half = run(fcf(rounds=3))
     shutil.rmtree(folder.path / "state")
     (folder.path / "state").mkdir()
-    folder.checkpoint(3, {"params": half.params, "rule": {"state": rule_state(half)}, "homes": homes_of(half.buckets)})
+    folder.checkpoint(
+        3, {"params": half.params, "rule": {"state": rule_state(half)}, "homes": homes_by_id(half.buckets)}
+    )
     every_bucket(monkeypatch)
     resumed = run(fcf(rounds=6), out=tmp_path / "r", resume=True)
     assert len(resumed.buckets) > 1
     close(whole.params, resumed.params)
-    close(homes_of(whole.buckets), homes_of(resumed.buckets))
+    close(homes_by_id(whole.buckets), homes_by_id(resumed.buckets))
 
 
 def rule_state(result):
@@ -378,22 +380,22 @@ def test_an_empty_log_is_refused():
 
 
 def test_pooling_is_for_baselines_only():
-    with pytest.raises(PlanError, match=f"fits {', '.join(FITS)} in the lab"):
+    with pytest.raises(PlanError, match=f"fits {', '.join(fitted_methods('pooled'))} in the lab"):
         run(fcf(rounds=0, sampler={"sampler": "pooled"}))
 
 
 def test_buckets_hold_everybody_once():
     lengths = np.array([0, 1, 8, 9, 300, 20000, 40000])
-    found = group(lengths)
+    found = group_by_length(lengths)
     assert sorted(np.concatenate([ids for _, ids in found])) == list(range(7))
     assert all(length >= lengths[ids].max() for length, ids in found)
-    merged = group(lengths, worth=1e9)
+    merged = group_by_length(lengths, merge_below=1e9)
     assert [ids.size for _, ids in merged] == [7], "one program is cheaper than six"
 
 
 def test_large_buckets_are_shared_out():
     groups = [(8, np.arange(1000)), (16, np.arange(1000, 1010))]
-    parts = share_out(groups, 2)
+    parts = split_large(groups, 2)
     assert [(length, ids.size) for length, ids in parts] == [(8, 500), (8, 500), (16, 10)]
     assert sorted(np.concatenate([ids for _, ids in parts])) == list(range(1010))
 

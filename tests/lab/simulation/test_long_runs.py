@@ -38,7 +38,7 @@ def test_teams_work_side_by_side_for_a_thousand_rounds():
     federation = Federation(plan, histories(2000, 300, 40))
     rounds = federation.begin(0)
     for number in range(1000):
-        rounds.play(number, number + 1)
+        federation.play(rounds, number, number + 1)
     rounds.end()
     assert np.isfinite(federation.params["items"]).all()
 

@@ -48,7 +48,7 @@ def test_rows_and_tables_close_alike(rule, weights):
 
     @jax.jit
     def over_the_table(params):
-        total = server.nothing(none, params, ("items",), weights)
+        total = server.empty_total(none, params, ("items",), weights)
         for one in reports:
             total = server.collect(none, total, one)
         return server.close(jax.random.key(0), none, rule, ("items",), params, total, memory)
@@ -126,7 +126,7 @@ def test_scanned_rounds_by_rows_are_those_by_tables(sampler, apart, monkeypatch)
 def test_histories_of_all_lengths_can_be_several_buckets(monkeypatch):
     plan = plan_of({"sampler": "fixed", "count": 3}, rounds=40)
     one = simulate(plan, WORLD, quiet=True)
-    monkeypatch.setattr("tacit.lab.simulation.federation.worth", lambda *_: 0.0)
+    monkeypatch.setattr("tacit.lab.simulation.federation.bucket_cost", lambda *_: 0.0)
     several = simulate(plan, WORLD, quiet=True)
     assert len(one.buckets) == 1 < len(several.buckets)
     for name in ("items", "bias"):

@@ -16,7 +16,6 @@ from tacit.device.ledger.population_ledger import Ledgers
 from tacit.errors import PlanError
 from tacit.lab.analysis.feasibility import outlook
 from tacit.lab.analysis.report_data import dossier
-from tacit.lab.baselines import central, helpers
 from tacit.lab.data import from_events
 from tacit.lab.experiments.search_cost import together
 from tacit.lab.experiments.trial import trial
@@ -38,8 +37,7 @@ RAW = [name for name in plan_names() if any(build_sampler(s.cohort).fitted != "r
 @pytest.fixture
 def unfitted(monkeypatch):
     """What is spent does not depend on what is learned: nothing is fitted, so that every plan is quick."""
-    monkeypatch.setattr(central, "fit", lambda *_: {})
-    monkeypatch.setattr(helpers, "fit", lambda *_: {})
+    monkeypatch.setattr("tacit.lab.simulation.federation.fit_in_lab", lambda *_: {})
 
 
 def test_the_plans_that_need_raw_data_are_found():

@@ -23,9 +23,9 @@ from tacit.lab.evaluation.splits import Split
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs import storage
 from tacit.lab.runs.recommend import recommend
-from tacit.lab.simulation.buckets import Bucket, homes_of
-from tacit.lab.simulation.diary import Diary, play_all
+from tacit.lab.simulation.buckets import Bucket, homes_by_id
 from tacit.lab.simulation.federation import DEFAULTS, Federation, Performance, Start
+from tacit.lab.simulation.recorder import Recorder, play_stages
 from tacit.privacy.budget import Budget
 from tacit.privacy.card import card, to_markdown
 from tacit.privacy.claim import Claim
@@ -164,7 +164,7 @@ class Run:
         place = np.array([known.get(str(name), -1) for name in population.device_names], np.int64)
         options = {"seed": self.environment.get("seed", 0), "budget": self.budget, **options}
         return simulate(
-            plan, population, after=self, start=Start(self.params, homes_of(self.buckets), place), **options
+            plan, population, after=self, start=Start(self.params, homes_by_id(self.buckets), place), **options
         )
 
     def save(self, path: str | Path) -> Path:
@@ -349,14 +349,14 @@ def _played(
 ) -> Run:
     """The run of a federation, every stage of it played, evaluated and recorded."""
 
-    def so_far(diary: Diary) -> Run:
-        return Run.of(federation, list(diary.rows), diary.environment, None if folder is None else folder.path)
+    def so_far(recorder: Recorder) -> Run:
+        return Run.of(federation, list(recorder.rows), recorder.environment, None if folder is None else folder.path)
 
-    look = None if evaluate is None else lambda diary: evaluate(so_far(diary))
-    diary = Diary(federation, folder, resume, performance.save_seconds, look, every)
-    play_all(federation, diary, quiet)
-    diary.close()
-    run = so_far(diary)
+    evaluator = None if evaluate is None else lambda recorder: evaluate(so_far(recorder))
+    recorder = Recorder(federation, folder, resume, performance.save_seconds, evaluator, every)
+    play_stages(federation, recorder, quiet)
+    recorder.close()
+    run = so_far(recorder)
     run.metrics = {} if evaluate is None else evaluate(run)
     if folder is not None:
         run.write(folder)

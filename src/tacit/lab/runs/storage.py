@@ -16,7 +16,7 @@ from tacit.device.ledger.population_ledger import Ledgers
 from tacit.errors import RunError
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import as_population
-from tacit.lab.simulation.buckets import homes_of, move_homes, move_in
+from tacit.lab.simulation.buckets import enter_stage, homes_by_id, with_homes
 from tacit.lab.simulation.federation import Federation
 from tacit.nets.neural.text import Worded
 from tacit.privacy.budget import Budget
@@ -49,7 +49,7 @@ def save(run: "Run", path: str | Path) -> Path:
     if run.folder is None or folder.path.resolve() != run.folder.resolve():
         folder.begin(run.plan.to_toml(), run.environment, run.claim_rows)
         folder.append(run.rounds)
-        checkpoint.save(folder, len(run.rounds), run.params, Memory((), {}), homes=homes_of(run.buckets))
+        checkpoint.save(folder, len(run.rounds), run.params, Memory((), {}), homes=homes_by_id(run.buckets))
         run.write(folder)
     _save_people(run.population, folder.path)
     return folder.path
@@ -83,11 +83,11 @@ def _restored(plan: Plan, population: Population, words: dict[str, Any], folder:
     federation = Federation(plan, population, seed=words["seed"], budget=budget, now=words["time"])
     for number, method in enumerate(federation.methods):
         allowed = np.zeros(len(population), np.int32) if _allowed(federation, number) else None
-        federation.buckets = [move_in(method, number, population, b, allowed) for b in federation.buckets]
+        federation.buckets = [enter_stage(method, number, population, b, allowed) for b in federation.buckets]
     if folder.latest() is not None:
         params, _ = checkpoint.load(folder, federation.params, Memory((), {}))
         federation.params = jax.tree.map(jnp.asarray, params)
-        federation.buckets = move_homes(federation.buckets, folder.restore("homes", homes_of(federation.buckets)))
+        federation.buckets = with_homes(federation.buckets, folder.restore("homes", homes_by_id(federation.buckets)))
     return federation
 
 
