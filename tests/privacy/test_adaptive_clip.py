@@ -270,7 +270,7 @@ def test_a_run_tells_the_clip_of_every_round():
 def test_a_block_a_round_and_a_device_at_a_time_end_alike(monkeypatch):
     plan, few = counting(rounds=3), short_world(9)
     block, slow = (simulate(plan, few, quiet=True, performance=Performance(executor)) for executor in ("fast", "debug"))
-    monkeypatch.setattr(stage_runner, "at_once", lambda *_: 1)
+    monkeypatch.setattr(stage_runner, "rounds_per_program", lambda *_: 1)
     single = simulate(plan, few, quiet=True)
     for other in (single, slow):
         np.testing.assert_allclose(clips(other), clips(block), rtol=1e-6)

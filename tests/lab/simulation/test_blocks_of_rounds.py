@@ -45,7 +45,7 @@ def test_a_block_of_rounds_is_the_rounds_one_by_one(name, monkeypatch):
     plan = plan_of(name)
     assert Federation(plan, WORLD).begin(0).block == SCANNED
     block = simulate(plan, WORLD, quiet=True)
-    monkeypatch.setattr(stage_runner, "at_once", lambda *_: 1)
+    monkeypatch.setattr(stage_runner, "rounds_per_program", lambda *_: 1)
     single = simulate(plan, WORLD, quiet=True)
     close(block.params, single.params)
     close(homes_by_id(block.buckets), homes_by_id(single.buckets))
@@ -84,7 +84,7 @@ def test_chunks_of_everybody_go_through_a_block_too():
 )
 def test_which_rounds_are_played_in_blocks(settings, light, hands, block, monkeypatch):
     monkeypatch.setattr(stage_runner, "LIGHT", light)
-    monkeypatch.setattr(stage_runner, "hands", lambda: hands)
+    monkeypatch.setattr(stage_runner, "worker_count", lambda: hands)
     plan = choose("fpl", {"rounds": 9, **settings})
     made = Federation(plan, WORLD)
     assert stage_runner.rounds_per_program(made.plan.stages[0], made.methods[0], WORLD) == block
@@ -93,7 +93,7 @@ def test_which_rounds_are_played_in_blocks(settings, light, hands, block, monkey
 
 
 def test_a_block_is_short_where_rounds_are_long(monkeypatch):
-    monkeypatch.setattr(stage_runner, "hands", lambda: 1)
+    monkeypatch.setattr(stage_runner, "worker_count", lambda: 1)
     monkeypatch.setitem(stage_runner.SCANNED_EVENTS, "cpu", 4 * 90 * 7)
     monkeypatch.setitem(stage_runner.SCANNED_EVENTS, "gpu", 4 * 90 * 7)
     played = Federation(plan_of("fpl"), WORLD).begin(0)
@@ -103,8 +103,8 @@ def test_a_block_is_short_where_rounds_are_long(monkeypatch):
 def test_everybody_is_stepped_as_they_stand_where_little_is_read():
     made = Federation(plan_of("fpl"), WORLD)
     rounds = made.begin(0)
-    assert all(who.slots is None for who in rounds._wake(np.arange(90)))
-    assert [rounds._chunk(bucket, 1.0) for bucket in made.buckets] == [bucket.ids.size for bucket in made.buckets]
+    assert all(one.slots is None for one in rounds._slots(np.arange(90)))
+    assert [rounds._chunk(bucket, 1.0, made.params) for bucket in made.buckets] == [bucket.ids.size for bucket in made.buckets]
 
 
 def test_many_rounds_do_not_make_buckets_without_end():

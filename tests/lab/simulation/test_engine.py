@@ -287,7 +287,7 @@ def test_a_run_of_two_stages_goes_on_from_its_last_checkpoint(tmp_path, seen):
 def test_a_killed_run_resumes(tmp_path):
     """kill -9 while it runs, at a moment of its own choosing; the folder is whole and the end is the same."""
     code = (
-        "import sys; sys.path.insert(0, sys.argv[2])\n"
+        "import sys; sys.path[:0] = [sys.argv[2], sys.argv[2] + '/../..']\n"
         "from test_engine import Performance, fcf, run\n"
         "run(fcf(rounds=4000), out=sys.argv[1], performance=Performance(save_seconds=0.0))"
     )

@@ -45,7 +45,7 @@ def test_teams_work_side_by_side_for_a_thousand_rounds():
 
 def test_killed_again_and_again_a_run_ends_as_if_it_had_not_been(tmp_path):
     code = (
-        "import sys; sys.path.insert(0, sys.argv[2])\n"
+        "import sys; sys.path[:0] = [sys.argv[2], sys.argv[2] + '/../..']\n"
         "from test_engine import Performance, fcf, run\n"
         "run(fcf(rounds=3000), out=sys.argv[1], performance=Performance(save_seconds=0.01), resume=sys.argv[3] == 'resume')"
     )
