@@ -27,7 +27,8 @@ class Method(eqx.Module):
 
     catalog: eqx.AbstractVar[Catalog]
 
-    former_names: ClassVar[tuple[str, ...]] = ()  # what earlier versions called it; plans may still say so
+    former_names: ClassVar[tuple[str, ...]] = ()  # its names in earlier versions, which plans may still use
+    former_settings: ClassVar[dict[str, str]] = {}  # former names of settings, and today's
     reads: ClassVar[int | None] = None  # events a round reads, however long the history; None: all. Speed only
     learns: ClassVar[bool]  # whether it learns a person's own taste for items they never touched
     item_by_item: ClassVar[bool] = False  # whether one interaction changes one position of an update at most
@@ -142,6 +143,11 @@ def method_names() -> list[str]:
 def method_class(name: str) -> type[Method]:
     """The Method of this name."""
     return _METHODS.load(name)
+
+
+def current_method(name: str) -> str:
+    """Today's name of a method that had this name in an earlier version; any other name as it is."""
+    return _METHODS.current(name)
 
 
 def build(stage: Stage, catalog: Catalog) -> Method:

@@ -104,7 +104,9 @@ def test_everybody_is_stepped_as_they_stand_where_little_is_read():
     made = Federation(plan_of("fpl"), WORLD)
     rounds = made.begin(0)
     assert all(one.slots is None for one in rounds._slots(np.arange(90)))
-    assert [rounds._chunk(bucket, 1.0, made.params) for bucket in made.buckets] == [bucket.ids.size for bucket in made.buckets]
+    assert [rounds._chunk(bucket, 1.0, made.params) for bucket in made.buckets] == [
+        bucket.ids.size for bucket in made.buckets
+    ]
 
 
 def test_many_rounds_do_not_make_buckets_without_end():
