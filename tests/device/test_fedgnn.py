@@ -131,7 +131,7 @@ def test_the_claim_is_none_whatever_is_printed():
 
 def test_only_systems_with_a_helper_are_helped():
     with pytest.raises(
-        PlanError, match=r"cohort.sampler 'helped' knows the helper of fedgnn, fedrec_plus, got method 'popularity'"
+        PlanError, match=r"cohort.sampler 'helped' fits fedgnn, fedrec_plus in the lab, got method 'popularity'"
     ):
         simulate(choose("popularity", {"cohort": {"sampler": "helped"}}), small_world(), quiet=True)
 

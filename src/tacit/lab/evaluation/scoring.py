@@ -14,7 +14,7 @@ import numpy as np
 
 from tacit.device.batching import power_of_two
 from tacit.device.method import Method
-from tacit.device.ranking import shuffled, tie_key, top
+from tacit.device.ranking import shuffled_candidates, tie_key, top
 from tacit.device.round import KEYS, Home, adapt
 from tacit.lab.data import Population
 from tacit.lab.evaluation.candidates import Candidates, Everything
@@ -83,7 +83,7 @@ def top_lists(
     """
     devices = np.unique(split.test.device)
     lists = np.full((devices.size, n), -1, np.int32)
-    items = shuffled(np.arange(run.population.catalog.n_items, dtype=np.int32), seed)
+    items = shuffled_candidates(np.arange(run.population.catalog.n_items, dtype=np.int32), seed)
     barred = np.zeros(items.size, bool) if among is None else ~np.isin(items, among)
     shown, without = split.test.recent.shape[1], None if again else split.asked
     for adapted, part in people_of(run, _homes(run, split), devices, items.size):
@@ -297,7 +297,7 @@ def _missed(found: Ranked, offered: Any) -> Ranked:
 
 @partial(jax.jit, static_argnums=1)
 def lists_of(method: Method, n: int, seed: Any, asked: Asked, items: Any, mask: Any) -> tuple:
-    """The best of `items`, which are `shuffled`, and their scores, for the first case of every row: the device's own `top`."""
+    """The best of `items`, which are `shuffled_candidates`, and their scores, for the first case of every row: the device's own `top`."""
     local, own = jax.tree.map(lambda leaf: leaf[asked.place], (asked.local, asked.owns))
     barred = jnp.broadcast_to(mask, (asked.place.shape[0], items.shape[0]))
 

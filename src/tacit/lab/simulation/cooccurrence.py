@@ -40,7 +40,7 @@ from tacit.privacy.mechanisms._parts.bits import COIN
 from tacit.privacy.mechanisms._parts.pair_counts import Cooccurrence, debiased, debiased_pairs, gram
 from tacit.privacy.mechanisms.cooccurrence import MOST
 from tacit.privacy.price import price
-from tacit.server.rules.similarity import Crowd, Similarity
+from tacit.server.rules.similarity import ItemCounts, Similarity
 
 _TILES = 256  # tiles counted at a time
 _MULTIPLIED = 1 << 30  # bytes multiplied at a time on a GPU
@@ -121,11 +121,11 @@ def similarity_table(
     n = jnp.asarray(reports.packed.shape[0], jnp.int32)
     counts = jnp.asarray(position_counts(reports) if pairs is None else np.diagonal(pairs))
     noise = Cooccurrence(counts, n, believed).noise
-    crowd = Crowd(n.astype(jnp.float32), debiased(counts, n, believed), noise)
+    totals = ItemCounts(n.astype(jnp.float32), debiased(counts, n, believed), noise)
 
     def nearest(block: tuple[int, Any]) -> tuple[np.ndarray, jax.Array, jax.Array]:
         start, both = block
-        found = _nearest(rule, k, believed, n, counts, crowd, start, both)
+        found = _nearest(rule, k, believed, n, counts, totals, start, both)
         return np.arange(start, min(start + both.shape[0], reports.width)), *found
 
     if pairs is None and (reports.width > MOST if tiled is None else tiled):
@@ -140,11 +140,11 @@ def similarity_table(
 
 @partial(jax.jit, static_argnums=(1, 2))
 def _nearest(
-    rule: Similarity, k: int, believed: Any, n: Any, counts: Any, crowd: Crowd, start: int, both: jax.Array
+    rule: Similarity, k: int, believed: Any, n: Any, counts: Any, totals: ItemCounts, start: int, both: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     at = jnp.minimum(start + jnp.arange(both.shape[0]), counts.shape[0] - 1)
     both = debiased_pairs(both, counts[at], counts, n, believed)
-    return rule.nearest(both, at, crowd, k)
+    return rule.nearest(both, at, totals, k)
 
 
 def position_counts(reports: PackedReports) -> np.ndarray:
