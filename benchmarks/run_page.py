@@ -156,7 +156,7 @@ def _named(found: Any) -> tuple[str, str]:
 
 HERE = "make pages"  # made of what the code says; no other command prints it
 BLOCKS = [
-    Block("docs/start.md", "demo", "tacit demo", demo, "minutes", 3),
+    Block("docs/getting-started.md", "demo", "tacit demo", demo, "minutes", 3),
     Block("docs/choose-epsilon.md", "sweep", SWEEP, sweep, "minutes", 3),
     Block("docs/choose-epsilon.md", "tune", TUNE, tuned, "minutes", 1),
     Block("docs/privacy.md", "what ε means", HERE, prices.guesses_to_markdown, "seconds", 1),
@@ -164,7 +164,7 @@ BLOCKS = [
     Block(
         "docs/mechanisms.md", "takes", "tacit plan --mechanisms", lambda: printed("tacit plan --mechanisms"), "seconds"
     ),
-    Block("docs/worlds.md", "constants", HERE, constants, "seconds"),
+    Block("docs/synthetic-data.md", "constants", HERE, constants, "seconds"),
     Block("docs/sequential.md", "parameters", HERE, parameters, "seconds"),
     Block("docs/dplcf.md", "heard", HERE, heard, "minutes", 1),
 ]
