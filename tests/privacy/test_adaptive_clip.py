@@ -41,14 +41,14 @@ COHORTS = {"all": {}, "fixed": {"count": 30}, "poisson": {"rate": 0.3}, "pass": 
 
 
 def settled(cohort="all", rounds=20, devices=100, **privacy):
-    exposure = build_sampler({"sampler": cohort, **COHORTS[cohort]}).exposure(stage_runner, devices)
+    exposure = build_sampler({"sampler": cohort, **COHORTS[cohort]}).exposure(rounds, devices)
     return build_mechanism({"mechanism": "gaussian", **privacy}).settle(exposure), exposure
 
 
 def counting(rounds=40, **settings):
     """Everybody says round after round what they have: √items long, each time."""
     privacy = {"mechanism": "gaussian", "noise": 1.0, "quantile": 0.5, **settings}
-    return choose("popularity", {"rounds": stage_runner, "privacy": privacy})
+    return choose("popularity", {"rounds": rounds, "privacy": privacy})
 
 
 def clips(run):
@@ -233,7 +233,7 @@ def test_the_clip_converges_to_the_quantile_of_known_lengths(quantile):
 def _path(mechanism, lengths, rounds=200):
     """The clip of every round."""
     rule, params = MeanStep(), {"x": jnp.zeros(2)}
-    keys = jax.random.split(jax.random.key(1), stage_runner)
+    keys = jax.random.split(jax.random.key(1), rounds)
 
     @jax.jit
     def turn(key, memory):
