@@ -25,9 +25,9 @@ from tacit.lab.data import Population
 from tacit.lab.data.synthetic.small import histories
 from tacit.lab.plans.loader import choose
 from tacit.lab.simulation import cooccurrence
-from tacit.lab.simulation.collect import GRID, Tell, collect, job_of, move_in_all
 from tacit.lab.simulation.engine import Job
 from tacit.lab.simulation.federation import Federation, Performance
+from tacit.lab.simulation.report_collection import GRID, OnProgress, collect_reports, cooccurrence_job, enter_devices
 from tacit.nets.counts.pair_counting import TILE, by_words, columns, place, triangle
 from tacit.privacy.mechanisms._parts.pair_counts import cooccurrence_counts
 
@@ -79,8 +79,8 @@ def scipy_pipeline(rng: np.random.Generator, had: np.ndarray) -> Any:
 def fresh(people: Population, learn: Callable[[Federation, Job], Any]) -> Callable[[], Any]:
     """Learn from a federation in which nobody has spoken yet, again and again."""
     federation = Federation(PLAN, people, performance=Performance(grid=GRID))
-    job = job_of(federation)
-    move_in_all(federation, job)
+    job = cooccurrence_job(federation)
+    enter_devices(federation, job)
     silent = list(federation.buckets)
 
     def turn() -> Any:
@@ -90,18 +90,20 @@ def fresh(people: Population, learn: Callable[[Federation, Job], Any]) -> Callab
     return turn
 
 
-def pipeline(people: Population, tell: Tell = lambda *_: None):
+def pipeline(people: Population, tell: OnProgress = lambda *_: None):
     """Every device's step, then the server's table, as `tacit.lab.simulation.cooccurrence.learn` does them."""
 
     def learn(federation: Federation, job: Job) -> Any:
-        return cooccurrence.similar(collect(federation, job, tell), job.rule, job.mechanism, K, tell=tell)
+        return cooccurrence.similarity_table(
+            collect_reports(federation, job, tell), job.rule, job.mechanism, K, on_progress=tell
+        )
 
     return fresh(people, learn)
 
 
 def at_once(people: Population):
     """Every device's step and the server's whole round as one program, as `tacit.lab.simulation.cooccurrence.learn` does on a GPU."""
-    return fresh(people, cooccurrence.at_once)
+    return fresh(people, cooccurrence.learn_in_one_program)
 
 
 # ---- kernels ----

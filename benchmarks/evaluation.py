@@ -19,7 +19,6 @@ from tacit.lab.evaluation.scoring import ranks, top_lists
 from tacit.lab.evaluation.splits import leave_last_out
 from tacit.lab.runs.run import Run
 from tacit.lab.simulation.federation import Federation
-from tacit.privacy.price import price
 
 
 def started(plan: Plan, train: Population) -> Run:
@@ -27,10 +26,8 @@ def started(plan: Plan, train: Population) -> Run:
     federation = Federation(plan, train)
     rounds = federation.begin(0)
     assert rounds is not None
-    rounds.play(0, 1)
-    claims = price(federation.plan, len(train))
-    method, ledgers = federation.methods[0], federation.ledgers_now()
-    return Run(federation.plan, train, method, 0, federation.params, federation.buckets, claims, [], ledgers)
+    federation.play(rounds, 0, 1)
+    return Run.of(federation, [])
 
 
 def main(repeats: int = 7) -> None:

@@ -50,7 +50,7 @@ def player(plan: str, log: Population, rounds: int) -> tuple[Federation, Callabl
         end = done + more
         while done < end:
             last = min(end, done + playing.block)
-            playing.play(done, last)
+            federation.play(playing, done, last)
             done = last
         jax.block_until_ready(federation.params)
 

@@ -39,8 +39,8 @@ from tacit.lab.evaluation.protocols import load_protocol
 from tacit.lab.evaluation.scoring import seen_mask
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import Run, simulate
-from tacit.lab.simulation.collect import GRID, collect, job_of, move_in_all
 from tacit.lab.simulation.federation import Federation, Performance
+from tacit.lab.simulation.report_collection import GRID, collect_reports, cooccurrence_job, enter_devices
 from tacit_papers.dplcf.readings import Said
 from tacit_papers.dplcf.readings import log_of as said_log
 from tacit_papers.fpl.study import Log, log_of
@@ -85,9 +85,9 @@ def lies_of(people: Population, epsilon: float, seed: int) -> tuple[Population, 
     """Everybody's history through randomised response, by the devices' own code; as a log and as bits."""
     plan = choose("dplcf", epsilon=epsilon)
     federation = Federation(plan, people, seed=seed, performance=Performance(grid=GRID))
-    job = job_of(federation)
-    move_in_all(federation, job)
-    reports = collect(federation, job)
+    job = cooccurrence_job(federation)
+    enter_devices(federation, job)
+    reports = collect_reports(federation, job)
     bits = np.unpackbits(reports.packed, axis=1, count=reports.width).astype(bool)
     return said_log(Said(federation, job, reports, np.zeros((0, 0), np.int32))), bits
 

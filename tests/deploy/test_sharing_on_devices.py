@@ -200,7 +200,7 @@ def stepped(people: Population, plan: Plan, rounds: int = 6) -> list[np.ndarray]
     """Everything that people send in some rounds, by the code of a real device."""
     method, mechanism = build(plan.stages[0], people.catalog), build_mechanism(plan.stages[0].privacy)
     everybody, params = np.arange(len(people)), method.init(jax.random.key(0))
-    homes = batch.furnish(np.arange(2 * len(people), dtype=np.uint32).reshape(-1, 2))
+    homes = batch.homes_for(np.arange(2 * len(people), dtype=np.uint32).reshape(-1, 2))
     homes, sent = batch.enter_all(method, 0, people, homes, None), []
     for number in range(rounds):
         broadcast = open_round(number, params)

@@ -213,7 +213,7 @@ def test_tiles_hold_one_row_of_tiles_at_a_time(log, monkeypatch):
     run = cooccurrence.learn("lcf-ub", log, tiled=True)
     assert run.params["neighbours"].shape == (150, 20)
     told = []
-    cooccurrence.learn("lcf-ub", log, tiled=True, tell=lambda what, share: told.append((what, share)))
+    cooccurrence.learn("lcf-ub", log, tiled=True, on_progress=lambda what, share: told.append((what, share)))
     assert told[-1] == ("pairs", 1.0)
     assert ("devices", 1.0) in told
 

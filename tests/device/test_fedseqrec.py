@@ -24,7 +24,7 @@ from tacit.lab.evaluation.scoring import ranks
 from tacit.lab.evaluation.splits import leave_last_out
 from tacit.lab.plans.loader import choose, load_plan
 from tacit.lab.runs.run import simulate
-from tacit.lab.runs.storage import load, save
+from tacit.lab.runs.storage import load_run, save_run
 from tacit.lab.simulation.federation import Performance
 from tacit.nets.neural.text import LENGTH, hashed_vectors, tokens_of
 from tacit.nets.sequence.encoder import Words, distinct_vectors
@@ -527,7 +527,7 @@ def test_a_kept_run_has_its_word_vectors_again(tmp_path):
     )
     held = organisations(with_word_vectors(log, file))
     run = simulate(choose("fedavg-seqrec", {**TINY, "rounds": 1}), held, quiet=True)
-    again = load(save(run, tmp_path / "run"))
+    again = load_run(save_run(run, tmp_path / "run"))
     np.testing.assert_array_equal(again.method.vectors, run.method.vectors)
 
 

@@ -1,4 +1,4 @@
-"""A device and the simulator recommend the same: the same items in the same order, ties and all, from the same past."""
+"""A device and the simulator recommend the same items in the same order, ties included, from the same history."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from tacit.lab.plans.loader import choose, load_plan, plan_names
 from tacit.lab.plans.publish import make_kit
 from tacit.lab.runs import recommend as run_recommend
 from tacit.lab.runs.run import Run, simulate
-from tacit.lab.simulation.buckets import secrets
+from tacit.lab.simulation.buckets import device_secrets
 from tacit.lab.simulation.setup import run_keys
 
 PEOPLE, ITEMS = 4, 150
@@ -44,7 +44,7 @@ def long_world() -> Population:
 
 
 def untrained(name: str) -> Plan:
-    """A plan that plays no round, of a small size: what is learned is not the question here."""
+    """A small plan without rounds: these tests do not depend on what is learned."""
     plan = load_plan(name)
     for number in range(1, len(plan.stages) + 1):
         for path, value in [("rounds", 0), *SMALL.items()]:
@@ -59,7 +59,7 @@ def untrained(name: str) -> Plan:
 
 
 def home(folder: Path, plan: Plan, world: Population, seed: int = 0) -> Node:
-    """A node of everybody, with the secrets that the simulator gives them, that has begun a run."""
+    """A node with all users and the secrets of the simulator, which has begun a run."""
     make_kit(folder / "kit", plan, world.catalog, len(world), seed=seed)
     write_history(folder / "log.parquet", world, 0, len(world))
     store = Store(folder / "home").create()
@@ -67,7 +67,7 @@ def home(folder: Path, plan: Plan, world: Population, seed: int = 0) -> Node:
     store.set(history=str(folder / "log.parquet"))
     kept = store.run(RUN)
     kept.path.mkdir()
-    own = np.asarray(secrets(run_keys(seed)[0], np.arange(len(world))))
+    own = np.asarray(device_secrets(run_keys(seed)[0], np.arange(len(world))))
     write_arrays(kept.path / "secrets.npz", {"secrets": own})
     node = Node(store.path)
     kept.begin(kit.digest, node.people(kit).users, False)
@@ -75,7 +75,7 @@ def home(folder: Path, plan: Plan, world: Population, seed: int = 0) -> Node:
 
 
 def drawn(params: dict) -> dict:
-    """Parameters as if something had been learned: any numbers, of which no two are alike, and any items."""
+    """Random parameters without ties, in place of learned ones."""
     rng = np.random.default_rng(7)
 
     def one(leaf: jax.Array) -> np.ndarray:
@@ -96,7 +96,7 @@ def deployable(name: str) -> bool:
 
 
 def same_lists(run: Run, node: Node, person: int, **options) -> int:
-    """Hold the two against each other; how many items they list."""
+    """Compare the two lists; returns how many items they have."""
     here = node_recommend.recommend(node, f"{person:06d}", **options)
     there = run.recommend(users=[person], **options)
     assert [int(one.item) for one in here] == there["item_id"].to_list()
@@ -136,7 +136,7 @@ def test_there_is_one_constant_for_the_recent_past():
 
 
 @pytest.mark.parametrize("name", ["on-device", "seqmf-eb", "seqmf-free", "mru"])
-def test_another_look_back_would_be_noticed(name, tmp_path, monkeypatch):
+def test_another_number_of_recent_events_changes_the_lists(name, tmp_path, monkeypatch):
     """These plans read more than the newest 10 events, so the comparison above is able to fail."""
     run = simulate(untrained(name), long_world(), quiet=True)
     lists = [run.recommend(k=20, filter_seen=False)["item_id"].to_list()]
@@ -145,8 +145,8 @@ def test_another_look_back_would_be_noticed(name, tmp_path, monkeypatch):
     assert lists[0] != lists[1]
 
 
-def test_ties_are_settled_alike_and_for_each_person_anew(tmp_path):
-    """Nobody has counted anything, so every score is 0: a list is the order of ties."""
+def test_ties_are_broken_alike_and_differently_for_each_user(tmp_path):
+    """All scores are 0, so a list is the order of ties."""
     world, plan = long_world(), untrained("popularity")
     run, node = simulate(plan, world, quiet=True), home(tmp_path, plan, world)
     node.store.run(RUN).keep_broadcast({name: np.asarray(leaf) for name, leaf in run.params.items()})
@@ -169,7 +169,7 @@ def test_evaluation_lists_what_is_recommended():
 
 @pytest.mark.parametrize("name", ["seqmf-free", pytest.param("seqmf-eb", marks=pytest.mark.slow)])
 def test_lists_are_the_same_after_learning(name, tmp_path):
-    """A whole deployment, letter by letter: nodes of 1 and 3 people learn, then recommend without the server."""
+    """A whole deployment, message by message: nodes of 1 and 3 users learn, then recommend without the server."""
     world, plan = (
         long_world(),
         choose(name, fitting(load_plan(name), {"rounds": min(2, load_plan(name).stages[0].rounds)})),

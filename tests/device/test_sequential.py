@@ -16,7 +16,7 @@ from tacit.device.method import build
 from tacit.device.methods.bert4rec import gaps
 from tacit.device.round import KEYS
 from tacit.errors import PlanError
-from tacit.lab.baselines.central.next_item import Pool, pool, questions
+from tacit.lab.baselines.central.next_item import Pool, draw_targets, pool
 from tacit.lab.data import from_events
 from tacit.lab.data.organisations import organisations
 from tacit.lab.data.synthetic import movies
@@ -107,7 +107,7 @@ def test_people_of_an_organisation_may_come_in_turns():
 def test_questions_leave_no_event_out(lengths, stride, seed):
     place = np.concatenate([np.arange(n) for n in lengths])
     log = Pool(np.arange(place.size), place, np.repeat(lengths, lengths) - 1 - place)
-    at = questions(np.random.default_rng(seed), log, stride)
+    at = draw_targets(np.random.default_rng(seed), log, stride)
     assert np.unique(at).size == at.size, "none is asked twice"
     assert (log.place[at] >= 1).all(), "nothing comes before a first event"
     asked = set()

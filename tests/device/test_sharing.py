@@ -26,7 +26,7 @@ from tacit.lab.experiments.compare import compare
 from tacit.lab.experiments.trial import trial
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import Run, simulate
-from tacit.lab.simulation.buckets import prepare
+from tacit.lab.simulation.buckets import prepare_devices
 from tacit.lab.simulation.federation import Federation, Performance
 
 USERS, EACH, ITEMS = 12, 8, 30
@@ -45,7 +45,7 @@ def table(openness=None, **columns) -> pl.DataFrame:
 
 def pis(run: Run) -> np.ndarray:
     """Everybody's π, as the method has it."""
-    return np.asarray(prepare(run.method, run.population, np.arange(len(run.population)), EACH).pi)
+    return np.asarray(prepare_devices(run.method, run.population, np.arange(len(run.population)), EACH).pi)
 
 
 # ---- a share of one's own ----

@@ -8,7 +8,7 @@ import pytest
 
 from tacit.device.method import build
 from tacit.errors import PlanError
-from tacit.lab.baselines.central.bpr import Pace, descents, first_factors
+from tacit.lab.baselines.central.bpr import StepSize, first_factors, train_checkpoints
 from tacit.lab.data.synthetic.small import tastes
 from tacit.lab.evaluation.candidates import Everything, Sampled
 from tacit.lab.plans.loader import choose
@@ -198,13 +198,13 @@ def test_descents_side_by_side_are_those_made_one_by_one(log):
     plan, factors = plan_of("GMF", 1.0, 5), CENTRAL["GMF"]
     method = build(plan.stages[0], log.people.catalog)
     first = first_factors(method, log.split.train)
-    paces = [Pace(0.01, 0.0), Pace(0.001, 0.01)]
-    both = Pace(*(np.array(part) for part in zip(*paces)))
+    paces = [StepSize(0.01, 0.0), StepSize(0.001, 0.01)]
+    both = StepSize(*(np.array(part) for part in zip(*paces)))
     stacked = {name: np.stack([leaf] * 2) for name, leaf in first.items()}
-    early, late = descents(factors.loss, stacked, method, both, log.split.train, (1, 3))
+    early, late = train_checkpoints(factors.loss, stacked, method, both, log.split.train, (1, 3))
     for place, pace in enumerate(paces):
         for made, epochs in ((early, 1), (late, 3)):
-            (alone,) = descents(factors.loss, first, method, pace, log.split.train, (epochs,))
+            (alone,) = train_checkpoints(factors.loss, first, method, pace, log.split.train, (epochs,))
             for name, leaf in alone.items():
                 np.testing.assert_allclose(made[name][place], leaf, atol=1e-5)
 

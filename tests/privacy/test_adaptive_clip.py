@@ -24,14 +24,14 @@ from tacit.lab.data.synthetic.small import tastes
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import Run, simulate
 from tacit.lab.simulation import stage_runner
-from tacit.lab.simulation.engine import Tally
+from tacit.lab.simulation.engine import RoundTally
 from tacit.lab.simulation.federation import Performance
 from tacit.privacy.card import card, to_markdown
 from tacit.privacy.mechanism import build_mechanism
 from tacit.privacy.mechanisms._parts.clipped_sum import WITHIN, count_noise, next_bound, sum_noise
 from tacit.privacy.price import price
 from tacit.privacy.sampler import build_sampler
-from tacit.server.round import add_reports, begin, close, nothing
+from tacit.server.round import add_reports, begin, close, zero_total
 from tacit.server.rules.mean_step import MeanStep
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
@@ -183,7 +183,7 @@ def release(mechanism, clip, keys=4000):
 def _released(mechanism, keys, clip):
     rule, params = MeanStep(), {"x": jnp.zeros(3)}
     memory = begin(mechanism, rule, ("x",), params)._replace(dials={"clip": clip})
-    total = nothing(mechanism, params, ("x",), 1)
+    total = zero_total(mechanism, params, ("x",), 1)
     return jax.vmap(lambda key: close(key, mechanism, rule, ("x",), params, total, memory)[:2])(keys)
 
 
@@ -239,7 +239,7 @@ def _path(mechanism, lengths, rounds=200):
     def turn(key, memory):
         say = lambda length: mechanism.encode(key, {"x": length * jnp.array([0.6, -0.8])}, memory.dials)  # noqa: E731
         reports = Report(jax.vmap(say)(lengths), jnp.ones((lengths.size, 1)), jnp.ones(lengths.size, bool))
-        total = add_reports(mechanism, nothing(mechanism, params, ("x",), 1), reports)
+        total = add_reports(mechanism, zero_total(mechanism, params, ("x",), 1), reports)
         return close(key, mechanism, rule, ("x",), params, total, memory)[1]
 
     memory, path = begin(mechanism, rule, ("x",), params), []
@@ -270,7 +270,7 @@ def test_a_run_tells_the_clip_of_every_round():
 def test_a_block_a_round_and_a_device_at_a_time_end_alike(monkeypatch):
     plan, few = counting(rounds=3), short_world(9)
     block, slow = (simulate(plan, few, quiet=True, performance=Performance(executor)) for executor in ("fast", "debug"))
-    monkeypatch.setattr(stage_runner, "at_once", lambda *_: 1)
+    monkeypatch.setattr(stage_runner, "rounds_per_program", lambda *_: 1)
     single = simulate(plan, few, quiet=True)
     for other in (single, slow):
         np.testing.assert_allclose(clips(other), clips(block), rtol=1e-6)
@@ -311,8 +311,8 @@ def test_a_stage_starts_its_own_clip():
 
 
 def test_a_tally_of_a_block_is_told_round_by_round():
-    block = Tally(np.array([3, 4, 0]), np.array([0, 0, 0]), {"clip": np.array([1.0, 0.5, 0.0], np.float32)})
-    assert block.each(2) == [Tally(3, 0, {"clip": 1.0}), Tally(4, 0, {"clip": 0.5})]
+    block = RoundTally(np.array([3, 4, 0]), np.array([0, 0, 0]), {"clip": np.array([1.0, 0.5, 0.0], np.float32)})
+    assert block.each(2) == [RoundTally(3, 0, {"clip": 1.0}), RoundTally(4, 0, {"clip": 0.5})]
 
 
 def test_its_claim_is_audited_with_canaries():

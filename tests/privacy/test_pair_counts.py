@@ -17,8 +17,8 @@ from tacit.device.method import build
 from tacit.device.round import enter, new_home, step
 from tacit.errors import PlanError
 from tacit.lab.plans.loader import choose, load_plan
-from tacit.lab.simulation.collect import Reports
-from tacit.lab.simulation.cooccurrence import said_of_pairs
+from tacit.lab.simulation.cooccurrence import count_pairs
+from tacit.lab.simulation.report_collection import PackedReports
 from tacit.nets.counts import pair_counting as nets
 from tacit.privacy.mechanism import build_mechanism
 from tacit.privacy.mechanisms._parts.bits import (
@@ -239,7 +239,7 @@ def test_bytes_are_multiplied_where_there_is_a_gpu(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     np.testing.assert_array_equal(cooccurrence_counts(jnp.asarray(said, jnp.uint8)), right)
     monkeypatch.setattr("tacit.lab.simulation.cooccurrence._MULTIPLIED", 9 * 32)
-    np.testing.assert_array_equal(said_of_pairs(Reports(np.packbits(said, axis=1), 9)), right)
+    np.testing.assert_array_equal(count_pairs(PackedReports(np.packbits(said, axis=1), 9)), right)
 
 
 def test_tiles_are_mirrored():

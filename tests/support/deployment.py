@@ -20,7 +20,7 @@ from tacit.lab.data.organisations import organisations
 from tacit.lab.data.synthetic import movies
 from tacit.lab.plans.loader import choose
 from tacit.lab.plans.publish import make_kit
-from tacit.lab.simulation.buckets import secrets
+from tacit.lab.simulation.buckets import device_secrets
 from tacit.server.session.round_policy import Terms
 from tacit.server.session.session import Session
 
@@ -70,7 +70,7 @@ class Town:
         homes, noise = (jax.random.fold_in(root, purpose) for purpose in (1, 2))
         options = {"run": RUN, "draws": seed, "noise": jax.random.key_data(noise)}
         self.session = Session.begin(folder / "run", self.kit, self.terms, **options)
-        own, first, self.nodes = np.asarray(secrets(homes, np.arange(len(world)))), 0, {}
+        own, first, self.nodes = np.asarray(device_secrets(homes, np.arange(len(world)))), 0, {}
         for number, count in enumerate(people):
             write_history(folder / f"{number}.parquet", world, first, count)
             node = self.settle(f"home{number}", folder / f"{number}.parquet", own[first : first + count])

@@ -15,7 +15,7 @@ from tacit.device.gate import send
 from tacit.privacy.claim import Claim
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.sampler import Sampler
-from tacit.server.round import add_reports, begin, close, nothing
+from tacit.server.round import add_reports, begin, close, zero_total
 from tacit.server.rules.mean_step import MeanStep
 
 PARAMS = {"bias": jnp.zeros(2), "table": jnp.zeros((2, 1))}  # four numbers in two leaves, one of them with rows
@@ -100,7 +100,7 @@ class Sent(NamedTuple):
 
 def messages(mechanism: Mechanism, source: Input, n: int, seed: int, times: int = 1) -> np.ndarray:
     """n times: all that `times` messages of one device show, and what the server makes of each."""
-    return flat([(sent.report, sent.estimate) for sent in reports(mechanism, source, n, seed, times)])
+    return flat_estimate([(sent.report, sent.estimate) for sent in reports(mechanism, source, n, seed, times)])
 
 
 def reports(
@@ -120,7 +120,7 @@ def _reports(mechanism: Mechanism, keys: jax.Array, source: Input, spent: jax.Ar
         for key in keys:
             report, count, replaced = send(key, mechanism, source.update, source.weight, dials, count, allowance)
             alone = jax.tree.map(lambda leaf: leaf[None], report)
-            total, n = add_reports(mechanism, nothing(mechanism, PARAMS, tuple(PARAMS), weights), alone)
+            total, n = add_reports(mechanism, zero_total(mechanism, PARAMS, tuple(PARAMS), weights), alone)
             estimate = mechanism.estimate(jax.random.key(0), total, n, dials)
             made.append(Sent(_on_the_wire(mechanism, report), trained(estimate), count, replaced))
         return made
@@ -137,7 +137,7 @@ def releases(
     """
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *world)
     keys = jax.random.split(jax.random.key(seed), (*cohorts.shape[:2], cohorts.shape[2] + 1))
-    return flat(_releases(mechanism, keys, stacked, jnp.asarray(cohorts), jnp.float32(turned)))
+    return flat_estimate(_releases(mechanism, keys, stacked, jnp.asarray(cohorts), jnp.float32(turned)))
 
 
 @_program
@@ -151,7 +151,7 @@ def _releases(mechanism: Mechanism, keys: jax.Array, world: Input, cohorts: jax.
         say = lambda key, source: send(key, mechanism, source.update, source.weight, dials, nobody)[0]  # noqa: E731
         reports = jax.vmap(say)(keys[1:], world)
         reports = reports._replace(sent=reports.sent & asked)
-        total = add_reports(mechanism, nothing(mechanism, PARAMS, tuple(PARAMS), weights), reports)
+        total = add_reports(mechanism, zero_total(mechanism, PARAMS, tuple(PARAMS), weights), reports)
         after, then, _ = close(keys[0], mechanism, rule, tuple(PARAMS), PARAMS, total, memory)
         return trained(mechanism.estimate(keys[0], *total, dials)), after, then.dials
 
@@ -179,7 +179,7 @@ def _on_the_wire(mechanism: Mechanism, report: Any) -> Any:
     return report if mechanism.wire == "rows" else report._replace(payload=dense_tree(report.payload))
 
 
-def flat(tree: Any) -> np.ndarray:
+def flat_estimate(tree: Any) -> np.ndarray:
     """One row of finite numbers for each repetition; bytes are bits."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
     leaves = [np.unpackbits(leaf, axis=-1) if leaf.dtype == np.uint8 else leaf for leaf in leaves]

@@ -11,9 +11,9 @@ from tacit.lab.data import Population, from_events
 from tacit.lab.plans.loader import complete
 from tacit.lab.runs.run import Run
 from tacit.lab.simulation import cooccurrence
-from tacit.lab.simulation.collect import GRID, Reports, collect, job_of, move_in_all
 from tacit.lab.simulation.engine import Job
 from tacit.lab.simulation.federation import Federation, Performance
+from tacit.lab.simulation.report_collection import GRID, PackedReports, collect_reports, cooccurrence_job, enter_devices
 from tacit.privacy.price import settle
 from tacit.server.rule import build_rule
 
@@ -23,17 +23,17 @@ class Said(NamedTuple):
 
     federation: Federation
     job: Job
-    reports: Reports
+    reports: PackedReports
     pairs: np.ndarray  # int32[N, N]
 
 
 def say(plan: Plan, people: Population, seed: int = 0) -> Said:
     """Everybody takes the plan's one step."""
     federation = Federation(plan, people, seed=seed, performance=Performance(grid=GRID))
-    job = job_of(federation)
-    move_in_all(federation, job)
-    reports = collect(federation, job)
-    return Said(federation, job, reports, cooccurrence.said_of_pairs(reports))
+    job = cooccurrence_job(federation)
+    enter_devices(federation, job)
+    reports = collect_reports(federation, job)
+    return Said(federation, job, reports, cooccurrence.count_pairs(reports))
 
 
 def read(said: Said, plan: Plan) -> Run:
@@ -46,8 +46,8 @@ def read(said: Said, plan: Plan) -> Run:
         raise PlanError(f"{plan.name} has other odds than the plan by which people spoke, {ours} and {theirs}.")
     method = build(stage, people.catalog)
     k = min(stage.hyper["neighbours"], people.catalog.n_items)
-    table = cooccurrence.similar(said.reports, build_rule(stage.server), mechanism, k, pairs=said.pairs)
-    return cooccurrence.run_of(said.federation, plan, method, table)
+    table = cooccurrence.similarity_table(said.reports, build_rule(stage.server), mechanism, k, pairs=said.pairs)
+    return cooccurrence.run_from_table(said.federation, plan, method, table)
 
 
 def log_of(said: Said) -> Population:

@@ -12,7 +12,7 @@ import numpy as np
 from tacit.core.plan import Plan
 from tacit.device.method import build
 from tacit.lab.analysis.noise_floor import true_pair_counts
-from tacit.lab.baselines.central.bpr import Loss, Pace, descend, descents, first_factors, pairwise
+from tacit.lab.baselines.central.bpr import Loss, StepSize, first_factors, pairwise, train_checkpoints, train_epochs
 from tacit.lab.baselines.central.gmf import pointwise
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
@@ -179,7 +179,7 @@ def _answering(
     lies = log_of(_heard(plan_of("LCF-SP", epsilon, log.neighbours), log, heard, seed))
     method = build(plan.stages[0], lies.catalog)
     first = first_factors(method, lies)
-    scores = np.asarray(CENTRAL[row].scores(descend(CENTRAL[row].loss, first, method, lies)))
+    scores = np.asarray(CENTRAL[row].scores(train_epochs(CENTRAL[row].loss, first, method, lies)))
     return lambda candidates: central_ranks(scores, log.split, candidates, seed)
 
 
@@ -205,8 +205,8 @@ def _side_by_side(row: str, dim: int, paces: list[tuple[float, float]], lies: Po
     model, stage = CENTRAL[row], choose(ROWS[row][0], {"hyper.dim": dim}).stages[0]
     method = build(stage, lies.catalog)
     first = jax.tree.map(lambda leaf: np.stack([leaf] * len(paces)), first_factors(method, lies))
-    pace = Pace(*(np.array(part, np.float32) for part in zip(*paces)))
-    made = next(descents(model.loss, first, method, pace, lies, (stage.hyper["epochs"],)))
+    pace = StepSize(*(np.array(part, np.float32) for part in zip(*paces)))
+    made = next(train_checkpoints(model.loss, first, method, pace, lies, (stage.hyper["epochs"],)))
     return (np.asarray(model.scores({name: leaf[k] for name, leaf in made.items()})) for k in range(len(paces)))
 
 

@@ -24,7 +24,7 @@ from tacit.lab.evaluation.statistics import Comparison, compare
 from tacit.lab.experiments.search import Tried, Tuned
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import Run, simulate
-from tacit.lab.simulation.buckets import homes_of, move_homes
+from tacit.lab.simulation.buckets import homes_by_id, with_homes
 
 COUNTRIES = ("Brazil", "Canada", "Italy")
 TOPOLOGIES = ((200, 100), (300, 100), (600, 200))  # of VAE: 200-100-200 and so on
@@ -250,9 +250,9 @@ def _ask_central(plan: Plan, split: Split, looks: Sequence[int], seed: int, **ho
 
 def with_factors(run: Run, made: Mapping[str, np.ndarray]) -> Run:
     """A run of FPL whose items and people have these factors, as if everybody had taken part."""
-    homes, stage = homes_of(run.buckets), str(run.stage)
+    homes, stage = homes_by_id(run.buckets), str(run.stage)
     local = {**homes.local[stage], "person": made["people"], "learned": np.ones(len(run.population), np.int32)}
-    buckets = move_homes(run.buckets, homes._replace(local={**homes.local, stage: local}))
+    buckets = with_homes(run.buckets, homes._replace(local={**homes.local, stage: local}))
     return replace(run, params={"items": made["items"], "bias": made["bias"]}, buckets=buckets)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from tacit.core.catalog import Catalog
 from tacit.core.plan import Plan
 from tacit.device.method import build
-from tacit.lab.baselines.helpers.fedgnn import claims
+from tacit.lab.baselines.helpers.fedgnn import fedgnn_claims
 from tacit.lab.evaluation.protocols import told_by_chance
 from tacit.lab.evaluation.statistics import compare
 from tacit.lab.plans.loader import choose
@@ -177,7 +177,7 @@ def _gap(words: str, two: Mapping[str, np.ndarray], one: Mapping[str, np.ndarray
 
 def helped() -> str:
     """What FedGNN's messages are worth, in a sentence."""
-    printed, true = claims(build(choose("fedgnn").stages[0], Catalog(1)))
+    printed, true = fedgnn_claims(build(choose("fedgnn").stages[0], Catalog(1)))
     return (
         f"FedGNN: a helper takes part, played in the lab. Its printed ε = {printed.epsilon:g} is {printed.conditions[0]}; "
         f"a person's is ∞ ({'; '.join(true.conditions)})."

@@ -24,7 +24,7 @@ from tacit.lab.evaluation.splits import Split
 from tacit.lab.evaluation.statistics import Interval, interval
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import Run, simulate
-from tacit.lab.simulation.buckets import prepare
+from tacit.lab.simulation.buckets import prepare_devices
 from tacit.lab.simulation.federation import Performance
 from tacit_papers.dplcf.study import first_present
 
@@ -281,6 +281,6 @@ def milliseconds(log: Log, plans: Mapping[str, Plan], count: int, repeats: int =
 def _work(plan: Plan, people: Population, count: int) -> Callable[[], Any]:
     """The local work of the first devices, as one program; histories are cut to 64 events, so that all are alike."""
     method, key = build(plan.stages[0], people.catalog), jax.random.key(0, impl=KEYS)
-    own = prepare(method, people, np.arange(count), 64)
+    own = prepare_devices(method, people, np.arange(count), 64)
     work = jax.jit(jax.vmap(lambda params, key, own: method.local(key, params, {}, own)[1], (None, 0, 0)))
     return partial(work, method.init(key), jax.random.split(key, count), own)

@@ -1,4 +1,4 @@
-"""Checkpoints: what a server must not forget, saved whole or not at all."""
+"""Checkpoints of the server's state: parameters and memory, saved completely or not at all."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from tacit.server.round import Memory
 
 
 def save(folder: Folder, rounds_done: int, params: dict, memory: Memory, **more: Any) -> None:
-    """Parameters, the server's memory, and whatever the caller keeps beside them, after so many rounds."""
+    """Parameters, the server's memory, and whatever the caller adds, after so many rounds."""
     kept = {"params": params, "rule": {"state": memory.rule}, "dials": memory.dials}
     folder.checkpoint(rounds_done, {**kept, **more})
 

@@ -321,11 +321,11 @@ def test_an_interrupted_comparison_goes_on_where_it_stopped(tmp_path, monkeypatc
     whole = compare([POPULARITY, FCF], LOG, seeds=(0, 1), quiet=True)
     play, played = Rounds.play, []
 
-    def interrupted(self, first, last):
-        played.append((self.stage.method, self.federation.seed, first))
+    def interrupted(self, state, first, last):
+        played.append((self.stage.method, self.options.cohort_seed, first))
         if played[-1] == ("fcf", 0, 1) and played.count(("fcf", 0, 1)) == 1:
             signal.raise_signal(signal.SIGINT)
-        return play(self, first, last)
+        return play(self, state, first, last)
 
     monkeypatch.setattr(Rounds, "play", interrupted)
     monkeypatch.setattr("tacit.lab.simulation.stage_runner.SCANNED", 1)  # a round at a time

@@ -193,11 +193,11 @@ def homes_of(
     """Everybody's homes with this stage entered: the newest on disk, or new ones."""
     methods = [build(one, kit.catalog) for one in kit.plan.stages]
     entered = 0
-    homes = batch.furnish(kept.secrets(len(people)))
+    homes = batch.homes_for(kept.secrets(len(people)))
     sent = kept.outbox()
     if sent is not None:
         entered = sent.stage + 1
-        homes = kept.homes(batch.shapes(methods, people, entered, allowances is not None))
+        homes = kept.homes(batch.home_shapes(methods, people, entered, allowances is not None))
     for number in range(entered, stage + 1):
         allowed = None if allowances is None else allowances(number)
         homes = batch.enter_all(methods[number], number, people, homes, allowed)

@@ -10,7 +10,7 @@ import numpy as np
 from tacit.device.method import build
 from tacit.device.node import batch
 from tacit.device.node.node import Node, homes_of
-from tacit.device.ranking import RECENT, shuffled, tie_key, top
+from tacit.device.ranking import RECENT, shuffled_candidates, tie_key, top
 from tacit.errors import DeviceError, unknown
 
 _top = partial(jax.jit, static_argnames="k")(top)
@@ -38,7 +38,7 @@ def recommend(node: Node, user: str | None = None, k: int = 10, filter_seen: boo
     mine = people.items[people.offsets[person] : people.offsets[person + 1]]
     recent = np.full(RECENT, -1, np.int32)
     recent[RECENT - min(RECENT, mine.size) :] = mine[-RECENT:]
-    items = shuffled(np.arange(kit.catalog.n_items, dtype=np.int32))
+    items = shuffled_candidates(np.arange(kit.catalog.n_items, dtype=np.int32))
     barred = np.isin(items, mine) if filter_seen else np.zeros(items.size, bool)
     key = tie_key(jnp.asarray(homes.secret[person]))
     best, scores = _top(key, method, params, local, own, recent, items, k=k, barred=barred)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.core.catalog import Field
+from tacit.device.batching import power_of_two
 from tacit.device.method import build
 from tacit.device.round import KEYS
 from tacit.errors import DataError
@@ -20,7 +21,6 @@ from tacit.lab.evaluation.scoring import ranks
 from tacit.lab.evaluation.splits import Split
 from tacit.lab.plans.loader import complete
 from tacit.lab.runs.run import Run
-from tacit.lab.simulation.buckets import power
 
 FIELDS = (Field("person", "numeric"), Field("sequence", "numeric"))
 
@@ -109,7 +109,7 @@ def at_home(run: Run, world: Population, number: int, epochs: int, seed: int = 0
     """The run with the parameters that one organisation makes of its own, in so many epochs on its data."""
     plan = complete(run.plan.with_setting(f"{len(run.plan.stages)}.hyper.home", epochs))
     method = build(plan.stages[-1], world.catalog)
-    history = world.histories(np.array([number]), power(int(world.lengths[number])))
+    history = world.histories(np.array([number]), power_of_two(int(world.lengths[number])))
     own = method.prepare(jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), history))
     key = jax.random.key(seed, impl=KEYS)
     local = method.adapt(key, run.params, method.enter(key, own), own)

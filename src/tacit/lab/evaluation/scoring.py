@@ -12,14 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tacit.device.batching import power_of_two
 from tacit.device.method import Method
-from tacit.device.ranking import shuffled, tie_key, top
+from tacit.device.ranking import shuffled_candidates, tie_key, top
 from tacit.device.round import KEYS, Home, adapt
 from tacit.lab.data import Population
 from tacit.lab.evaluation.candidates import Candidates, Everything
 from tacit.lab.evaluation.splits import Split, latest
-from tacit.lab.simulation.buckets import GRID, Bucket, furnish, move_in, power
-from tacit.lab.simulation.engine import chunk_events, kind
+from tacit.lab.simulation.buckets import GRID, Bucket, empty_buckets, enter_stage
+from tacit.lab.simulation.engine import backend, chunk_events
 from tacit.metrics import placed, summary
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def top_lists(
     """
     devices = np.unique(split.test.device)
     lists = np.full((devices.size, n), -1, np.int32)
-    items = shuffled(np.arange(run.population.catalog.n_items, dtype=np.int32), seed)
+    items = shuffled_candidates(np.arange(run.population.catalog.n_items, dtype=np.int32), seed)
     barred = np.zeros(items.size, bool) if among is None else ~np.isin(items, among)
     shown, without = split.test.recent.shape[1], None if again else split.asked
     for adapted, part in people_of(run, _homes(run, split), devices, items.size):
@@ -102,8 +103,8 @@ def leave_last_out_metrics(run: "Run", split: Split, **options: Any) -> dict[str
 def newcomers(run: "Run", people: Population, seed: int = 0, grid: Sequence[int] = GRID) -> list[Bucket]:
     """Homes for people the run has never met; nothing of them is kept."""
     root = jax.random.fold_in(jax.random.key(seed, impl=KEYS), _NEWCOMERS)
-    buckets = furnish(root, people, grid, 1, np.inf)
-    return [move_in(run.method, run.stage, people, bucket) for bucket in buckets]
+    buckets = empty_buckets(root, people, grid, 1, np.inf)
+    return [enter_stage(run.method, run.stage, people, bucket) for bucket in buckets]
 
 
 def _homes(run: "Run", split: Split, grid: Sequence[int] = GRID) -> list[Bucket]:
@@ -125,7 +126,7 @@ def _by_device(cases: np.ndarray, device: np.ndarray) -> np.ndarray:
     order = np.argsort(device, kind="stable")
     cases, device = cases[order], device[order]
     counts = np.unique(device, return_counts=True)[1]
-    together = min(_TOGETHER, power(int(np.median(counts))))
+    together = min(_TOGETHER, power_of_two(int(np.median(counts))))
     place = np.arange(cases.size) - np.repeat(np.cumsum(counts) - counts, counts)
     row = np.cumsum(place % together == 0) - 1
     blocks = np.zeros((row[-1] + 1, together), np.int64)
@@ -153,7 +154,7 @@ def at_home(run: "Run", bucket: Bucket, devices: np.ndarray) -> Iterator[tuple[B
     made = _one_adapted.eval_shape(run.method, run.stage, run.params, *one)
     longest = max([1, *(leaf.size for leaf in jax.tree.leaves(one[1]))])
     held = sum(leaf.size for leaf in jax.tree.leaves((made, one[1])))
-    for part in _parties(np.searchsorted(bucket.ids, who), chunk_events() // longest, CHUNK_HELD[kind()] // held):
+    for part in _parties(np.searchsorted(bucket.ids, who), chunk_events() // longest, CHUNK_HELD[backend()] // held):
         home, own = _adapted(run.method, run.stage, run.params, bucket.home, bucket.own, part)
         ids = bucket.ids[np.unique(part)]
         yield Bucket(ids, bucket.length, own, home), np.flatnonzero(np.isin(devices, ids))
@@ -164,7 +165,7 @@ def _parties(place: np.ndarray, together: int, most: int) -> np.ndarray:
 
     At most so many are `together` in a batch, and about `most` in a party.
     """
-    count = power(place.size) if place.size < _FEW else place.size
+    count = power_of_two(place.size) if place.size < _FEW else place.size
     together = _even(count, together)
     batches = -(-count // together)
     several = _even(batches, most // together)
@@ -196,8 +197,8 @@ def _adapted(method: Method, stage: int, params: dict, homes: Home, owns: Any, b
 def chunks_of(blocks: np.ndarray, bucket: Bucket, width: int) -> list[np.ndarray]:
     """Rows of bounded size, each chunk padded to one length by repeating its last row: one program serves them all."""
     held = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves((bucket.home, bucket.own)))
-    most = min(CHUNK_SCORES[kind()] // (width * blocks.shape[1]), CHUNK_HELD[kind()] // held)
-    size = min(max(1, most), power(blocks.shape[0]))
+    most = min(CHUNK_SCORES[backend()] // (width * blocks.shape[1]), CHUNK_HELD[backend()] // held)
+    size = min(max(1, most), power_of_two(blocks.shape[0]))
     parts = [blocks[start : start + size] for start in range(0, blocks.shape[0], size)]
     return [np.pad(part, ((0, size - part.shape[0]), (0, 0)), mode="edge") for part in parts]
 
@@ -296,7 +297,7 @@ def _missed(found: Ranked, offered: Any) -> Ranked:
 
 @partial(jax.jit, static_argnums=1)
 def lists_of(method: Method, n: int, seed: Any, asked: Asked, items: Any, mask: Any) -> tuple:
-    """The best of `items`, which are `shuffled`, and their scores, for the first case of every row: the device's own `top`."""
+    """The best of `items`, which are `shuffled_candidates`, and their scores, for the first case of every row: the device's own `top`."""
     local, own = jax.tree.map(lambda leaf: leaf[asked.place], (asked.local, asked.owns))
     barred = jnp.broadcast_to(mask, (asked.place.shape[0], items.shape[0]))
 

@@ -21,7 +21,7 @@ from tacit.lab.evaluation.sessions import cycles_of
 from tacit.lab.evaluation.splits import Cases, Split, cycle
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import Run, simulate
-from tacit.lab.simulation.buckets import homes_of
+from tacit.lab.simulation.buckets import homes_by_id
 from tacit.lab.simulation.federation import Performance, Start
 from tacit.metrics import average, levels, per_case
 
@@ -95,7 +95,7 @@ def _train(
     """A run on everything before a cycle, from where the run before it stood."""
     start = None
     if before is not None:
-        start = Start(before.params, homes_of(before.buckets), np.arange(len(log)))
+        start = Start(before.params, homes_by_id(before.buckets), np.arange(len(log)))
     return simulate(
         plan,
         take(log, when < now),

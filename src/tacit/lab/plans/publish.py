@@ -1,4 +1,4 @@
-"""Kits: a plan and a public catalog as the folder that a server and its devices install. Nobody's history goes into it."""
+"""Publishing: a plan and a public catalog as the folder that a server and its devices install. No history goes into it."""
 
 import secrets
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from tacit.core.catalog import Catalog
 from tacit.core.plan import Plan
 from tacit.core.sparse_rows import dense_tree
 from tacit.deploy.bundle import Form, Kit, write_kit
+from tacit.device.batching import update_shape
 from tacit.device.method import Method, build
-from tacit.device.round import KEYS
-from tacit.lab.data import Population
 from tacit.lab.plans.loader import complete
-from tacit.lab.simulation.buckets import GRID, furnish, move_in
-from tacit.lab.simulation.setup import shape_of_update, start_key, start_params
+from tacit.lab.simulation.setup import init_key, initial_params
 from tacit.privacy.price import price
+
+_LENGTH = 8  # events of a history; the form of an update does not depend on it
 
 
 def make_kit(
@@ -32,40 +32,29 @@ def make_kit(
     server: str = "",
     seed: int | None = None,
 ) -> Kit:
-    """Write the folder of a plan for so many people.
+    """Write the folder of a plan for so many users.
 
     Args:
         path: a folder that holds no plan yet.
         plan: what to do.
         catalog: what is public about the items.
-        people: for how many the noise is found; no more can take part.
+        people: the number of users for which the noise is calibrated; no more can take part.
         names: what the items are called.
-        began: the moment times are counted from; None: a node's first event.
-        server: the public key whose word counts, as hexadecimal.
-        seed: of the start parameters, which are public; from the operating system by default.
+        began: the time from which times are counted; None: a node's first event.
+        server: the public key that signs the server's messages, as hexadecimal.
+        seed: of the initial parameters, which are public; from the operating system by default.
     """
     plan = complete(plan)
-    price(plan, people)  # a promise that cannot be kept for so many is refused here
+    price(plan, people)  # a promise that cannot be kept for so many users is refused here
     methods = [build(stage, catalog) for stage in plan.stages]
-    params = start_params(start_key(secrets.randbits(31) if seed is None else seed), methods)
-    forms = tuple(
-        _form(method, number, params, catalog) if stage.rounds else None
-        for number, (stage, method) in enumerate(zip(plan.stages, methods))
-    )
+    params = initial_params(init_key(secrets.randbits(31) if seed is None else seed), methods)
+    forms = tuple(_form(method, params) if stage.rounds else None for stage, method in zip(plan.stages, methods))
     arrays = {name: np.asarray(leaf) for name, leaf in params.items()}
     return write_kit(path, Kit(plan, catalog, arrays, people, forms, names, began, server))
 
 
-def _form(method: Method, number: int, params: dict, catalog: Catalog) -> Form:
-    """What an update looks like, from somebody who did one thing; nothing is run."""
-    (bucket,) = furnish(jax.random.key(0, impl=KEYS), _somebody(catalog), GRID, 1, 0.0)
-    bucket = move_in(method, number, _somebody(catalog), bucket)
-    weights, update = shape_of_update(method, number, params, bucket)
+def _form(method: Method, params: dict) -> Form:
+    """The form of an update; nothing is computed."""
+    weights, update = update_shape(method, params, _LENGTH)
     dense = jax.eval_shape(dense_tree, update)
     return Form(weights, {name: (leaf.shape, str(leaf.dtype)) for name, leaf in dense.items()})
-
-
-def _somebody(catalog: Catalog) -> Population:
-    context, person = (np.zeros((1, width), np.float32) for width in (catalog.event_width, catalog.person_width))
-    columns = (np.zeros(1), np.ones(1, np.float32), context, person)
-    return Population(catalog, np.array([0, 1]), np.zeros(1, np.int32), *columns)

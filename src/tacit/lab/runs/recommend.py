@@ -1,4 +1,4 @@
-"""Recommendations as a table, computed by the device's own code: for people of the run, or for anybody with a history."""
+"""Recommendations as a table, computed by the device's own code: for users of the run, or for a new user's history."""
 
 import warnings
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from tacit.device.ranking import EMPTY, RECENT, shuffled
+from tacit.device.ranking import EMPTY, RECENT, shuffled_candidates
 from tacit.errors import DataError, unknown
 from tacit.lab.data import Population
 from tacit.lab.data.selection import take
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tacit.lab.runs.run import Run
 
 
-def recommend(
+def recommend_items(
     run: "Run",
     users: Iterable[Any] | None = None,
     history: Sequence[Any] | None = None,
@@ -39,7 +39,7 @@ def recommend(
         raise DataError(f"recommend: k must be at least 1, got {k}.")
     items = _candidates(run.population, candidates)
     if history is not None:
-        people, devices = _stranger(run.population, history), np.zeros(1, np.int64)
+        people, devices = _newcomer(run.population, history), np.zeros(1, np.int64)
         buckets, names = newcomers(run, people, seed), [None]
     else:
         people, devices = run.population, _devices(run.population, users)
@@ -52,7 +52,7 @@ def recommend(
 
 
 def _devices(population: Population, users: Iterable[Any] | None) -> np.ndarray:
-    """Where these people stand; everybody, if nobody is named."""
+    """The devices of these users; all if none is named."""
     if users is None:
         return np.arange(len(population))
     users = [users] if isinstance(users, str | int) else list(users)
@@ -74,7 +74,7 @@ def _name(population: Population, device: int) -> Any:
 
 
 def item_numbers(population: Population, names: Sequence[Any], where: str) -> np.ndarray:
-    """The numbers of items called so."""
+    """The numbers of the items with these names."""
     if population.item_names is None:
         numbers = np.asarray(names, np.int64)
         if numbers.size and not 0 <= numbers.min() <= numbers.max() < population.catalog.n_items:
@@ -99,8 +99,8 @@ def _candidates(population: Population, candidates: Sequence[Any] | None) -> np.
     return numbers
 
 
-def _stranger(population: Population, history: Sequence[Any]) -> Population:
-    """A population of one, who was never in the log."""
+def _newcomer(population: Population, history: Sequence[Any]) -> Population:
+    """A population of one user who is not in the log."""
     items = item_numbers(population, history, "recommend: history").astype(np.int32)
     like = take(population, np.zeros(len(population.items), bool))
     none = None if population.person is None else np.zeros((1, population.person.shape[1]), np.float32)
@@ -130,7 +130,7 @@ def _best(
     seed: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Adapt, score, keep the best; chunk by chunk."""
-    items, k, every = shuffled(items, seed), min(k, items.size), np.arange(run.population.catalog.n_items)
+    items, k, every = shuffled_candidates(items, seed), min(k, items.size), np.arange(run.population.catalog.n_items)
     lists, scores = np.full((devices.size, k), -1, np.int32), np.full((devices.size, k), -np.inf, np.float32)
     for adapted, part in people_of(run, buckets, devices, items.size):
         who = devices[part]

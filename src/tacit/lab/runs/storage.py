@@ -1,4 +1,4 @@
-"""Keep: a run as a folder that reloads to the same recommendations, people and all. For the lab: it holds raw histories."""
+"""Storage: a run as a folder that reloads to the same recommendations. For the lab only: it contains raw histories."""
 
 import json
 from dataclasses import asdict
@@ -16,7 +16,7 @@ from tacit.device.ledger.population_ledger import Ledgers
 from tacit.errors import RunError
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import as_population
-from tacit.lab.simulation.buckets import homes_of, move_homes, move_in
+from tacit.lab.simulation.buckets import enter_stage, homes_by_id, with_homes
 from tacit.lab.simulation.federation import Federation
 from tacit.nets.neural.text import Worded
 from tacit.privacy.budget import Budget
@@ -33,7 +33,7 @@ _WORDED = ("tokens", "vectors")
 
 
 class Loaded(NamedTuple):
-    """What a folder holds of a run."""
+    """The contents of a run folder."""
 
     federation: Federation
     rounds: list[dict[str, Any]]
@@ -43,20 +43,20 @@ class Loaded(NamedTuple):
     metrics: dict[str, float]
 
 
-def save(run: "Run", path: str | Path) -> Path:
-    """Write a run to a new folder, or complete the folder it was made in."""
+def save_run(run: "Run", path: str | Path) -> Path:
+    """Write a run to a new folder, or complete the folder it was played in."""
     folder = Folder(path)
     if run.folder is None or folder.path.resolve() != run.folder.resolve():
         folder.begin(run.plan.to_toml(), run.environment, run.claim_rows)
         folder.append(run.rounds)
-        checkpoint.save(folder, len(run.rounds), run.params, Memory((), {}), homes=homes_of(run.buckets))
+        checkpoint.save(folder, len(run.rounds), run.params, Memory((), {}), homes=homes_by_id(run.buckets))
         run.write(folder)
     _save_people(run.population, folder.path)
     return folder.path
 
 
-def load(path: str | Path, log: Any = None) -> Loaded:
-    """The run a folder holds; where it was not saved with its people, the log it was trained on."""
+def load_run(path: str | Path, log: Any = None) -> Loaded:
+    """The run of a folder; `log` is the log it learned from, if it was not saved with its histories."""
     folder = Folder(path)
     plan, words = Plan.from_toml(folder.read("plan.toml")), json.loads(folder.read("environment.json"))
     population = _load_people(folder.path) or (None if log is None else as_population(log, [plan]))
@@ -75,7 +75,7 @@ def load(path: str | Path, log: Any = None) -> Loaded:
 
 
 def _restored(plan: Plan, population: Population, words: dict[str, Any], folder: Folder) -> Federation:
-    """A federation whose homes and parameters are those of the folder; nothing is trained again."""
+    """A federation with the homes and parameters of the folder; nothing is trained again."""
     limit = words.get("budget")
     budget = (
         None if limit is None else Budget(float(limit["epsilon"]), float(limit["delta"]), limit["days"], limit["unit"])
@@ -83,16 +83,16 @@ def _restored(plan: Plan, population: Population, words: dict[str, Any], folder:
     federation = Federation(plan, population, seed=words["seed"], budget=budget, now=words["time"])
     for number, method in enumerate(federation.methods):
         allowed = np.zeros(len(population), np.int32) if _allowed(federation, number) else None
-        federation.buckets = [move_in(method, number, population, b, allowed) for b in federation.buckets]
+        federation.buckets = [enter_stage(method, number, population, b, allowed) for b in federation.buckets]
     if folder.latest() is not None:
         params, _ = checkpoint.load(folder, federation.params, Memory((), {}))
         federation.params = jax.tree.map(jnp.asarray, params)
-        federation.buckets = move_homes(federation.buckets, folder.restore("homes", homes_of(federation.buckets)))
+        federation.buckets = with_homes(federation.buckets, folder.restore("homes", homes_by_id(federation.buckets)))
     return federation
 
 
 def _allowed(federation: Federation, number: int) -> bool:
-    """Whether homes hold an allowance for this stage."""
+    """Whether homes have an allowance for this stage."""
     return federation.budget is not None and federation.price.stages[number].mechanism is not None
 
 

@@ -25,7 +25,7 @@ from tacit.deploy.messages import Answer, Ask, ids_of
 from tacit.errors import RunError, WireError
 from tacit.privacy.accounting.events import event_to_dict
 from tacit.server import checkpoint
-from tacit.server.round import Memory, begin, close
+from tacit.server.round import Memory, begin, close, noise_key
 from tacit.server.rule import build_rule
 from tacit.server.session import cohort
 from tacit.server.session.create import start
@@ -238,12 +238,9 @@ class Session:
             self._note_open()
             return None
         row = self._row() | {"seconds": seconds}
-        mechanism, noise = self.kit.mechanism(self.stage), self._noise
-        for number in (self.stage, self.round):
-            noise = jax.random.fold_in(noise, number)
         self.params, self._memory, _ = _close(
-            noise,
-            mechanism,
+            noise_key(self._noise, self.stage, self.round),
+            self.kit.mechanism(self.stage),
             self._rule,
             tuple(self._stage.trains),
             self.params,
