@@ -25,14 +25,24 @@ PLAN += ["--set", "privacy.epsilon=8", "--set", "privacy.clip=1"]
 
 def main(folder: Path) -> None:
     write_histories(folder)
-    certs, kit = folder / "certs", folder / "plan"
+    certs, bundle = folder / "certs", folder / "plan"
     address = f"127.0.0.1:{free_port()}"
     run("certs", certs, "--host", "127.0.0.1", "--nodes", len(NODES))
-    run("plan", *PLAN, "--devices", PEOPLE, "--folder", kit)
-    server = start("server", kit, "--out", folder / "run", "--address", address, "--certs", certs)
+    run("plan", *PLAN, "--devices", PEOPLE, "--folder", bundle)
+    server = start("server", bundle, "--out", folder / "run", "--address", address, "--certs", certs)
     devices = []
     for number, name in enumerate(NODES, 1):
-        own = ["--home", folder / name, "--plan", kit, "--history", folder / f"{name}.csv", "--consent", "--budget", 10]
+        own = [
+            "--home",
+            folder / name,
+            "--plan",
+            bundle,
+            "--history",
+            folder / f"{name}.csv",
+            "--consent",
+            "--budget",
+            10,
+        ]
         trust = ["--server", address, "--root", certs / "ca.crt", "--key", certs / f"node-{number}.key"]
         devices.append(start("device", *own, *trust))
     try:

@@ -80,7 +80,7 @@ BREACHES = [
     ("audit/attacks/sign.py", "from tacit.device.history import History", "An attack sees what was sent"),
     ("audit/score.py", "import tacit.lab.runs.run", "An attack sees what was sent"),
     ("device/node.py", "import flwr", "Only the couriers know Flower"),
-    ("server/session.py", "from tacit.deploy.flower_transport import Desk", "Only the couriers know Flower"),
+    ("server/session.py", "from tacit.deploy.flower_transport import FlowerRuntime", "Only the couriers know Flower"),
     ("device/flower.py", "import tacit.lab.data", "Rooms stand on the ground"),
     ("server/flower.py", "import tacit.device.methods.fcf", "The server does not know which method is running"),
     (

@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from support.deployment import Town, short_world
+from support.deployment import Deployment, short_world
 from support.loopback import Loopback, kill
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
@@ -18,8 +18,8 @@ PLAN = choose("fcf", {"rounds": 4, "hyper.dim": 2})
 
 def play(folder: Path, name: str) -> dict:
     """Four rounds over two nodes of 1 and 8 people; after the first, something is killed."""
-    fault, town = FAULTS[name], Town(folder, PLAN, short_world(9), (1, 8), wait=120)
-    with Loopback(town, "--deadline", 200, secured=name in SECURED).everybody() as deployed:
+    fault, deployment = FAULTS[name], Deployment(folder, PLAN, short_world(9), (1, 8), wait=120)
+    with Loopback(deployment, "--deadline", 200, secured=name in SECURED).everybody() as deployed:
         deployed.until(lambda: deployed.done() >= 1, 150)
         began = time.monotonic()
         what = fault(deployed)
@@ -27,10 +27,10 @@ def play(folder: Path, name: str) -> dict:
         seconds = time.monotonic() - began
         session = deployed.finish()
         given_up = deployed.said().count("gave the run up")
-    expected = simulate(PLAN, town.world, seed=0, quiet=True).params
+    expected = simulate(PLAN, deployment.world, seed=0, quiet=True).params
     params = jax.tree.map(np.asarray, session.params)
     rows = session.folder.rows()
-    entries = [len(_entries(node)) for node in town.nodes.values()]
+    entries = [len(_entries(node)) for node in deployment.nodes.values()]
     return {
         **what,
         "seconds for two rounds": round(seconds, 1),
@@ -45,14 +45,14 @@ def play(folder: Path, name: str) -> dict:
 
 
 def _entries(node) -> list:
-    purse = node.store.purse()
-    purse.close()
-    return purse.ledger.entries if hasattr(purse, "ledger") else list(purse._entered)
+    node_ledger = node.store.ledger()
+    node_ledger.close()
+    return node_ledger.ledger.entries if hasattr(node_ledger, "ledger") else list(node_ledger._entered)
 
 
 def node_killed(deployed: Loopback) -> dict:
     """A node in the middle of a round, both its processes; started again a second later."""
-    name = list(deployed.town.nodes)[1]
+    name = list(deployed.deployment.nodes)[1]
     kill(deployed.supernode(name))
     kill(deployed.devices[name].pid)
     deployed.devices[name].wait()
@@ -63,7 +63,7 @@ def node_killed(deployed: Loopback) -> dict:
 
 def attendant_killed(deployed: Loopback) -> dict:
     """Only Tacit's own process of a node; its SuperNode lives on and is found again."""
-    name = list(deployed.town.nodes)[1]
+    name = list(deployed.deployment.nodes)[1]
     kill(deployed.devices[name].pid)
     deployed.devices[name].wait()
     deployed.attend(name)

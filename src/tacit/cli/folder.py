@@ -11,19 +11,19 @@ def write_folder(folder: Path, plan: Any, data: str, devices: int) -> None:
     from tacit.cli.common import needs_flower
     from tacit.deploy.signing import Signer, new_key
     from tacit.lab.data.datasets import open_log
-    from tacit.lab.plans.publish import make_kit
+    from tacit.lab.plans.publish import make_bundle
 
     needs_flower()
     log = open_log(data, devices, 0, [plan])
     folder.mkdir(parents=True, exist_ok=True)
     key = folder / "server.key"
     public = Signer(key).public if key.exists() else new_key(key)
-    kit = make_kit(folder, plan, log.catalog, devices, names=log.item_names, server=public)
-    print(f"{folder}: plan folder {kit.digest} for {devices} people")
-    for claim in (kit.price.whole, *kit.price.beside):
+    bundle = make_bundle(folder, plan, log.catalog, devices, names=log.item_names, server=public)
+    print(f"{folder}: plan folder {bundle.digest} for {devices} people")
+    for claim in (bundle.price.whole, *bundle.price.beside):
         print(f"  {claim}")
-    if kit.most_volunteers:
-        print(f"  {kit.most_volunteers} people must volunteer before it begins: `tacit device volunteer`")
+    if bundle.most_volunteers:
+        print(f"  {bundle.most_volunteers} people must volunteer before it begins: `tacit device volunteer`")
     print(f"  {key} signs for the server and stays there; copy the rest to every device")
 
 

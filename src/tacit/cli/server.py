@@ -31,57 +31,59 @@ def serve(
     from tacit.cli.common import needs_flower
 
     needs_flower()
-    from tacit.deploy.bundle import read_kit
+    from tacit.deploy.bundle import read_bundle
     from tacit.deploy.preflight import certificates_at, split_address
     from tacit.deploy.signing import signer_of
-    from tacit.server.session.round_policy import Terms
+    from tacit.server.session.round_policy import RoundPolicy
 
     split_address(address)
     certificates_at(certs)
-    kit, terms = read_kit(folder), Terms(goal, minimum, deadline, grace, tries, rest, wait, least)
-    _supervise(kit, terms, out, address, certs, signer_of(kit.server, key or folder / "server.key"))
+    bundle, policy = read_bundle(folder), RoundPolicy(goal, minimum, deadline, grace, tries, rest, wait, least)
+    _supervise(bundle, policy, out, address, certs, signer_of(bundle.server, key or folder / "server.key"))
 
 
-def _supervise(kit: Any, terms: Any, out: Path, address: str, certs: Path | None, sign: Any) -> None:
+def _supervise(bundle: Any, policy: Any, out: Path, address: str, certs: Path | None, sign: Any) -> None:
     """Keep a SuperLink up, and play the rounds over it."""
-    from tacit.deploy.flower_transport import Desk
+    from tacit.deploy.flower_transport import FlowerRuntime
     from tacit.deploy.preflight import alone_in, can_listen, split_address
-    from tacit.deploy.supervisor import Flower, end_by_signal, say
+    from tacit.deploy.supervisor import FlowerProcess, end_by_signal, print_line
     from tacit.server.session.session import Session
 
     end_by_signal()
     host, port = split_address(address)
     near = "127.0.0.1" if host == "0.0.0.0" else host
     with alone_in(out / "flower"):
-        link, arguments = Flower(out / "flower", "flower-superlink", port), _link_arguments(host, out, certs)
+        link, arguments = FlowerProcess(out / "flower", "flower-superlink", port), _link_arguments(host, out, certs)
         if not link.left_over(arguments):
             link.stop()
             can_listen(address)
-        session = Session.at(out, kit, terms)
-        say(f"run {session.run}: {session.done} of {kit.rounds} rounds are done")
-        for claim in (kit.price.whole, *kit.price.beside):
-            say(str(claim))
-        desk = Desk(f"{near}:{port}", link.secret, None if certs is None else certs / "ca.crt", kit.largest)
-        with link.kept_up(arguments, say):
-            _play(session, link, desk, certs, sign)
-        say(f"all {kit.rounds} rounds are done; the parameters are in {out}")
+        session = Session.at(out, bundle, policy)
+        print_line(f"run {session.run}: {session.done} of {bundle.rounds} rounds are done")
+        for claim in (bundle.price.whole, *bundle.price.beside):
+            print_line(str(claim))
+        runtime = FlowerRuntime(
+            f"{near}:{port}", link.secret, None if certs is None else certs / "ca.crt", bundle.largest
+        )
+        with link.kept_up(arguments, print_line):
+            _play(session, link, runtime, certs, sign)
+        print_line(f"all {bundle.rounds} rounds are done; the parameters are in {out}")
 
 
-def _play(session: Any, link: Any, desk: Any, certs: Path | None, sign: Any) -> None:
+def _play(session: Any, link: Any, runtime: Any, certs: Path | None, sign: Any) -> None:
     """All rounds; a run that Flower gave up is followed by another."""
     from tacit.deploy.flower_transport import LostError
-    from tacit.deploy.supervisor import say
-    from tacit.server.session.flower import conduct
+    from tacit.deploy.supervisor import print_line
+    from tacit.server.session.flower import run_session
 
     while not session.finished:
-        link.wait(desk.address.rpartition(":")[0])
+        link.wait(runtime.address.rpartition(":")[0])
         try:
-            _admit_nodes(desk, certs)
-            say(f"listening on {desk.address}{' with TLS' if certs else ', without TLS'}")
-            conduct(session, desk, sign, say)
+            _admit_nodes(runtime, certs)
+            print_line(f"listening on {runtime.address}{' with TLS' if certs else ', without TLS'}")
+            run_session(session, runtime, sign, print_line)
         except LostError as problem:
-            session = session.again()
-            say(f"Flower gave the run up ({problem}); another one goes on from round {session.done}")
+            session = session.reopened()
+            print_line(f"Flower gave the run up ({problem}); another one goes on from round {session.done}")
 
 
 def _link_arguments(host: str, out: Path, certs: Path | None) -> list[str]:
@@ -102,10 +104,10 @@ def _link_arguments(host: str, out: Path, certs: Path | None) -> list[str]:
     ]
 
 
-def _admit_nodes(desk: Any, certs: Path | None) -> None:
+def _admit_nodes(runtime: Any, certs: Path | None) -> None:
     """Only nodes whose public key lies in the folder may come."""
     from tacit.deploy.certificates import public_keys
     from tacit.server.session.flower import register
 
     for one in [] if certs is None else public_keys(certs):
-        register(desk, one)
+        register(runtime, one)

@@ -15,6 +15,7 @@ state/000120/       arrays after 120 rounds: params.npz, rule.npz, homes.npz; ro
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -24,6 +25,8 @@ import jax
 import numpy as np
 
 from tacit.errors import RunError
+
+_KEYS = re.compile(r"""\[(['"])(.*?)\1\]""")  # the names of saved arrays are paths: ['columns']['items']
 
 
 def write_text(path: Path, text: str) -> None:
@@ -89,6 +92,19 @@ def read_arrays(path: Path, like: Any) -> Any:
                 )
             leaves.append(saved[name].astype(leaf.dtype))
     return jax.tree.unflatten(tree, leaves)
+
+
+def read_arrays_by_name(path: Path) -> dict[str, Any]:
+    """The arrays that `write_arrays` saved from a dictionary, by name; nested dictionaries come back nested."""
+    tree: dict[str, Any] = {}
+    with np.load(path, allow_pickle=False) as saved:
+        for name in saved.files:
+            *outer, last = (key for _, key in _KEYS.findall(name))
+            inner = tree
+            for key in outer:
+                inner = inner.setdefault(key, {})
+            inner[last] = saved[name]
+    return tree
 
 
 class Folder:

@@ -24,7 +24,7 @@ from tacit.privacy.budget import Budget, Entry
 _HEAD = {"kind": "ledger of a shard", "version": 1}
 
 
-class Purse(Protocol):
+class NodeLedger(Protocol):
     """What a node asks before it sends."""
 
     def allowances(self, page: Entry, most: int) -> np.ndarray:
@@ -48,7 +48,7 @@ class Purse(Protocol):
         ...
 
 
-class OwnPurse:
+class PersonLedger:
     """One person's."""
 
     def __init__(self, ledger: Ledger):
@@ -79,7 +79,7 @@ class OwnPurse:
         self.ledger.close()
 
 
-class ShardPurse:
+class GroupLedger:
     """An organisation's, for people known by name: a column for each stage of a run, a row for each person."""
 
     def __init__(self, path: Path, users: Sequence[Any], budget: Budget, clock: Callable[[], float] = time.time):
@@ -177,11 +177,11 @@ class ShardPurse:
         return gone
 
 
-def open_purse(path: Path, users: Sequence[Any] | None, budget: Budget) -> Purse:
+def open_node_ledger(path: Path, users: Sequence[Any] | None, budget: Budget) -> NodeLedger:
     """The ledger of a home: one person's, or a shard's; the file says which, once it is there."""
     if _is_shard(path) or (users is not None and len(users) > 1):
-        return ShardPurse(path, users or (), budget)
-    return OwnPurse(Ledger.open(path, budget))
+        return GroupLedger(path, users or (), budget)
+    return PersonLedger(Ledger.open(path, budget))
 
 
 def _is_shard(path: Path) -> bool:

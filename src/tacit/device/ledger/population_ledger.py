@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.core.run_folder import write_arrays, write_json
+from tacit.core.run_folder import read_arrays_by_name, write_arrays, write_json
 from tacit.errors import RunError
 from tacit.privacy.accounting.events import RawData, event_from_dict, event_to_dict
 from tacit.privacy.budget import WHOLE_STAGE, Budget, Entry, Tally
@@ -123,8 +123,7 @@ class Ledgers:
         """The ledgers a run left, for these people; people are matched by what the log called them."""
         try:
             words = json.loads((folder / "ledgers.json").read_text(encoding="utf-8"))
-            with np.load(folder / "ledgers.npz", allow_pickle=False) as arrays:
-                found = {name[2:-2]: arrays[name] for name in arrays.files}  # written as paths, ['counts']
+            found = read_arrays_by_name(folder / "ledgers.npz")
         except FileNotFoundError:
             raise RunError(f"{folder} has no ledgers: it is not the folder of a run that has ended.") from None
         pages = tuple(page_from_dict(values) for values in words["pages"])

@@ -11,7 +11,7 @@ import numpy as np
 from tacit.core.catalog import Catalog
 from tacit.core.plan import Plan
 from tacit.core.sparse_rows import dense_tree
-from tacit.deploy.bundle import Form, Kit, write_kit
+from tacit.deploy.bundle import Bundle, UpdateSpec, write_bundle
 from tacit.device.method import Method, build
 from tacit.device.round import KEYS
 from tacit.lab.data import Population
@@ -21,7 +21,7 @@ from tacit.lab.simulation.setup import shape_of_update, start_key, start_params
 from tacit.privacy.price import price
 
 
-def make_kit(
+def make_bundle(
     path: str | Path,
     plan: Plan,
     catalog: Catalog,
@@ -31,7 +31,7 @@ def make_kit(
     began: float | None = None,
     server: str = "",
     seed: int | None = None,
-) -> Kit:
+) -> Bundle:
     """Write the folder of a plan for so many people.
 
     Args:
@@ -48,21 +48,21 @@ def make_kit(
     price(plan, people)  # a promise that cannot be kept for so many is refused here
     methods = [build(stage, catalog) for stage in plan.stages]
     params = start_params(start_key(secrets.randbits(31) if seed is None else seed), methods)
-    forms = tuple(
+    update_specs = tuple(
         _form(method, number, params, catalog) if stage.rounds else None
         for number, (stage, method) in enumerate(zip(plan.stages, methods))
     )
     arrays = {name: np.asarray(leaf) for name, leaf in params.items()}
-    return write_kit(path, Kit(plan, catalog, arrays, people, forms, names, began, server))
+    return write_bundle(path, Bundle(plan, catalog, arrays, people, update_specs, names, began, server))
 
 
-def _form(method: Method, number: int, params: dict, catalog: Catalog) -> Form:
+def _form(method: Method, number: int, params: dict, catalog: Catalog) -> UpdateSpec:
     """What an update looks like, from somebody who did one thing; nothing is run."""
     (bucket,) = furnish(jax.random.key(0, impl=KEYS), _somebody(catalog), GRID, 1, 0.0)
     bucket = move_in(method, number, _somebody(catalog), bucket)
     weights, update = shape_of_update(method, number, params, bucket)
     dense = jax.eval_shape(dense_tree, update)
-    return Form(weights, {name: (leaf.shape, str(leaf.dtype)) for name, leaf in dense.items()})
+    return UpdateSpec(weights, {name: (leaf.shape, str(leaf.dtype)) for name, leaf in dense.items()})
 
 
 def _somebody(catalog: Catalog) -> Population:

@@ -1,7 +1,6 @@
 """Keep: a run as a folder that reloads to the same recommendations, people and all. For the lab: it holds raw histories."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.core.catalog import Catalog, Field
+from tacit.core.catalog import Catalog, catalog_from_dict, catalog_to_dict
 from tacit.core.plan import Plan
-from tacit.core.run_folder import Folder, plain, write_arrays, write_json
+from tacit.core.run_folder import Folder, plain, read_arrays_by_name, write_arrays, write_json
 from tacit.device.ledger.population_ledger import Ledgers
 from tacit.errors import RunError
 from tacit.lab.data import Population
@@ -20,7 +19,7 @@ from tacit.lab.simulation.buckets import homes_of, move_homes, move_in
 from tacit.lab.simulation.federation import Federation
 from tacit.nets.neural.text import Worded
 from tacit.privacy.budget import Budget
-from tacit.server import checkpoint
+from tacit.server.checkpoint import load_checkpoint, save_checkpoint
 from tacit.server.round import Memory
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("offsets", "items", "times", "labels", "context", "person", "never", "silo")
 _NAMES = ("users", "item_names", "silo_names", "notes", "frames")
-_FIELDS = ("item_fields", "person_fields", "event_fields")
 _WORDED = ("tokens", "vectors")
 
 
@@ -49,7 +47,7 @@ def save(run: "Run", path: str | Path) -> Path:
     if run.folder is None or folder.path.resolve() != run.folder.resolve():
         folder.begin(run.plan.to_toml(), run.environment, run.claim_rows)
         folder.append(run.rounds)
-        checkpoint.save(folder, len(run.rounds), run.params, Memory((), {}), homes=homes_of(run.buckets))
+        save_checkpoint(folder, len(run.rounds), run.params, Memory((), {}), homes=homes_of(run.buckets))
         run.write(folder)
     _save_people(run.population, folder.path)
     return folder.path
@@ -85,7 +83,7 @@ def _restored(plan: Plan, population: Population, words: dict[str, Any], folder:
         allowed = np.zeros(len(population), np.int32) if _allowed(federation, number) else None
         federation.buckets = [move_in(method, number, population, b, allowed) for b in federation.buckets]
     if folder.latest() is not None:
-        params, _ = checkpoint.load(folder, federation.params, Memory((), {}))
+        params, _ = load_checkpoint(folder, federation.params, Memory((), {}))
         federation.params = jax.tree.map(jnp.asarray, params)
         federation.buckets = move_homes(federation.buckets, folder.restore("homes", homes_of(federation.buckets)))
     return federation
@@ -102,25 +100,17 @@ def _save_people(population: Population, folder: Path) -> None:
     catalog = population.catalog
     worded = {name: getattr(catalog, name) for name in _WORDED} if isinstance(catalog, Worded) else {}
     write_arrays(folder / "people.npz", {"columns": arrays, "attributes": dict(catalog.attributes), "words": worded})
-    words = {name: plain(getattr(population, name)) for name in _NAMES}
-    fields = {name: [asdict(field) for field in getattr(catalog, name)] for name in _FIELDS}
-    write_json(folder / "people.json", {**words, "n_items": catalog.n_items, **fields})
+    names = {name: plain(getattr(population, name)) for name in _NAMES}
+    write_json(folder / "people.json", {**names, **catalog_to_dict(catalog)})
 
 
 def _load_people(folder: Path) -> Population | None:
     if not (folder / "people.json").exists():
         return None
-    words = json.loads((folder / "people.json").read_text(encoding="utf-8"))
-    with np.load(folder / "people.npz", allow_pickle=False) as saved:
-        found = {tuple(part.strip("'") for part in name[1:-1].split("][")): saved[name] for name in saved.files}
-    columns, attributes, worded = (
-        {name: values for (part, name), values in found.items() if part == kind}
-        for kind in ("columns", "attributes", "words")
-    )
-    fields = {name: tuple(Field(**{**one, "values": tuple(one["values"])}) for one in words[name]) for name in _FIELDS}
-    catalog = Catalog(words["n_items"], attributes, **fields)
-    if worded:
-        tokens, vectors = (jnp.asarray(worded[name]) for name in _WORDED)
-        catalog = Worded(words["n_items"], attributes, **fields, tokens=tokens, vectors=vectors)
-    names = {name: words[name] for name in _NAMES if name != "notes"}
-    return Population(catalog, notes=tuple(words["notes"]), **columns, **names)
+    values = json.loads((folder / "people.json").read_text(encoding="utf-8"))
+    arrays = read_arrays_by_name(folder / "people.npz")
+    worded = {name: jnp.asarray(column) for name, column in arrays.get("words", {}).items()}
+    kind = Worded if worded else Catalog
+    catalog = catalog_from_dict(values, arrays.get("attributes", {}), kind, **worded)
+    names = {name: values[name] for name in _NAMES if name != "notes"}
+    return Population(catalog, notes=tuple(values["notes"]), **arrays["columns"], **names)

@@ -21,7 +21,7 @@ from tacit.lab.simulation.engine import Tally
 from tacit.lab.simulation.federation import Federation
 from tacit.lab.simulation.progress import Bar
 from tacit.lab.simulation.stage_runner import Rounds
-from tacit.server import checkpoint
+from tacit.server.checkpoint import load_checkpoint, save_checkpoint
 
 Look = Callable[["Diary"], dict[str, float]]  # what evaluates the run so far
 
@@ -193,7 +193,7 @@ class Diary:
         if self.folder is not None and (self.done or always):
             federation = self.federation
             kept = {"homes": homes_of(federation.buckets), **({"rows": self._rows()} if federation.rows else {})}
-            checkpoint.save(self.folder, self.done, federation.params, federation.memory, **kept)
+            save_checkpoint(self.folder, self.done, federation.params, federation.memory, **kept)
             self.saved_at = time.monotonic()
 
     def _rows(self) -> dict[str, np.ndarray]:
@@ -203,7 +203,7 @@ class Diary:
     def _restore(self) -> None:
         assert self.folder is not None
         federation = self.federation
-        saved = checkpoint.load(self.folder, federation.params, federation.memory)
+        saved = load_checkpoint(self.folder, federation.params, federation.memory)
         federation.params, federation.memory = jax.tree.map(jnp.asarray, saved)
         homes = self.folder.restore("homes", homes_of(federation.buckets))
         federation.buckets = move_homes(federation.buckets, homes)
