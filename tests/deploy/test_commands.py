@@ -66,7 +66,7 @@ def test_a_server_needs_the_key_that_its_devices_trust(tmp_path):
         tacit("server", tmp_path / "plan", "--key", tmp_path / "other" / "server.key", "--out", tmp_path / "run")
     with pytest.raises(PlanError, match=r"RoundPolicy\.goal is a share"):
         tacit("server", tmp_path / "plan", "--goal", 2)
-    with pytest.raises(PlanError, match=r"has no bundle\.json: it is not a plan folder"):
+    with pytest.raises(PlanError, match=r"has no kit\.json: it is not a plan folder"):
         tacit("server", tmp_path)
 
 
@@ -153,7 +153,7 @@ def test_a_server_without_its_key_is_said_in_a_sentence(wrong, tmp_path):
     (tmp_path / "plan" / "server.key").write_bytes(b"short")
     assert "is not a private key of a plan folder's server: it must hold 32 bytes" in wrong("server", tmp_path / "plan")
     (tmp_path / "plan" / "server.key").unlink()
-    assert "stays with the server; name it with --key." in wrong("server", tmp_path / "plan")
+    assert "stays on that machine; name it with --key." in wrong("server", tmp_path / "plan")
 
 
 def test_a_port_that_is_taken_is_said_before_anything_is_started(wrong, deployment):

@@ -116,7 +116,7 @@ def test_recommend_says_what_it_needs(deployment):
     with pytest.raises(DeviceError, match="has received no broadcast yet"):
         recommend_on_device(shard)
     deployment.play(1)
-    with pytest.raises(DeviceError, match="holds 4 people; name one"):
+    with pytest.raises(DeviceError, match="has 4 people; name one"):
         recommend_on_device(shard)
     with pytest.raises(DeviceError, match="no person '00001'; did you mean '000001'"):
         recommend_on_device(shard, "00001")

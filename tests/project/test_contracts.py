@@ -138,7 +138,10 @@ def test_what_is_loaded_at_run_time(code):
 
 @pytest.mark.parametrize(
     ("room", "strangers"),
-    [("server", ("tacit.device", "tacit.nets", "tacit.lab")), ("device", ("tacit.server", "tacit.lab"))],
+    [
+        ("server.session", ("tacit.device", "tacit.nets", "tacit.lab")),
+        ("device.node", ("tacit.server", "tacit.lab")),
+    ],
 )
 def test_what_is_loaded_with_flower_and_its_telemetry_is_off(room, strangers):
     pytest.importorskip("flwr")

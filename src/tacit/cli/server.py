@@ -1,33 +1,37 @@
-"""`tacit server`: the rounds of a plan folder, with everything that takes."""
+"""`tacit server`: run the rounds of a plan folder with the devices that connect."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-Share = Annotated[float, typer.Option(help="The share of the people asked at which a round closes.")]
+ORDER = 95  # in `tacit --help`
+
+Share = Annotated[float, typer.Option(help="The share of the cohort at which a round closes.")]
 
 
-def serve(
+def command(
     folder: Annotated[Path, typer.Argument(help="A plan folder, made by `tacit plan NAME --folder DIR`.")],
-    out: Annotated[Path, typer.Option(help="A folder for the run; one that holds a run goes on with it.")] = Path(
+    out: Annotated[Path, typer.Option(help="A folder for the run; a run that it holds already is resumed.")] = Path(
         "run"
     ),
-    address: Annotated[str, typer.Option(help="Where to listen: host:port.")] = "127.0.0.1:8000",
+    address: Annotated[str, typer.Option(help="The address to listen on: host:port.")] = "127.0.0.1:8000",
     certs: Annotated[
-        Path | None, typer.Option(help="A folder of `tacit certs`: TLS, and only its nodes may come.")
+        Path | None, typer.Option(help="A folder made by `tacit certs`: use TLS, and admit only its nodes.")
     ] = None,
-    key: Annotated[Path | None, typer.Option(help="The key that the plan folder's devices trust.")] = None,
+    key: Annotated[Path | None, typer.Option(help="The private key of the plan folder's server.")] = None,
     goal: Share = 1.0,
-    minimum: Annotated[int, typer.Option(help="With fewer people's reports nothing is released.")] = 1,
-    deadline: Annotated[float, typer.Option(help="Seconds before a round closes with what it has.")] = 600.0,
-    grace: Annotated[float, typer.Option(help="Seconds a round stays open after its goal.")] = 0.0,
-    tries: Annotated[int, typer.Option(help="How often a round is abandoned before the run stops.")] = 3,
-    rest: Annotated[int, typer.Option(help="Rounds a node is left out after it failed.")] = 1,
-    least: Annotated[float, typer.Option(help="The share of the plan's people that must have enrolled.")] = 1.0,
-    wait: Annotated[float, typer.Option(help="Seconds to wait for them.")] = 600.0,
+    minimum: Annotated[int, typer.Option(help="With fewer reports, a round releases nothing.")] = 1,
+    deadline: Annotated[
+        float, typer.Option(help="Seconds after which a round closes with the reports it has.")
+    ] = 600.0,
+    grace: Annotated[float, typer.Option(help="Seconds that a round stays open after its goal.")] = 0.0,
+    tries: Annotated[int, typer.Option(help="How often a round may be abandoned before the run stops.")] = 3,
+    rest: Annotated[int, typer.Option(help="The number of rounds that a node is left out after it failed.")] = 1,
+    least: Annotated[float, typer.Option(help="The share of the plan's population that must have enrolled.")] = 1.0,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for them to enrol.")] = 600.0,
 ) -> None:
-    """Play the rounds of a plan folder with the devices that come, and leave a run folder that resumes."""
+    """Run the rounds of a plan folder with the devices that connect; the run folder can be resumed."""
     from tacit.cli.common import needs_flower
 
     needs_flower()
@@ -43,7 +47,7 @@ def serve(
 
 
 def _supervise(bundle: Any, policy: Any, out: Path, address: str, certs: Path | None, sign: Any) -> None:
-    """Keep a SuperLink up, and play the rounds over it."""
+    """Keep a SuperLink running, and run the rounds over it."""
     from tacit.deploy.flower_transport import FlowerRuntime
     from tacit.deploy.preflight import alone_in, can_listen, split_address
     from tacit.deploy.supervisor import FlowerProcess, end_by_signal, print_line
@@ -65,12 +69,12 @@ def _supervise(bundle: Any, policy: Any, out: Path, address: str, certs: Path | 
             f"{near}:{port}", link.secret, None if certs is None else certs / "ca.crt", bundle.largest
         )
         with link.kept_up(arguments, print_line):
-            _play(session, link, runtime, certs, sign)
+            _run_rounds(session, link, runtime, certs, sign)
         print_line(f"all {bundle.rounds} rounds are done; the parameters are in {out}")
 
 
-def _play(session: Any, link: Any, runtime: Any, certs: Path | None, sign: Any) -> None:
-    """All rounds; a run that Flower gave up is followed by another."""
+def _run_rounds(session: Any, link: Any, runtime: Any, certs: Path | None, sign: Any) -> None:
+    """Run all rounds; where Flower gives its run up, another one continues."""
     from tacit.deploy.flower_transport import LostError
     from tacit.deploy.supervisor import print_line
     from tacit.server.session.flower import run_session
@@ -83,7 +87,7 @@ def _play(session: Any, link: Any, runtime: Any, certs: Path | None, sign: Any) 
             run_session(session, runtime, sign, print_line)
         except LostError as problem:
             session = session.reopened()
-            print_line(f"Flower gave the run up ({problem}); another one goes on from round {session.done}")
+            print_line(f"Flower gave the run up ({problem}); another one continues from round {session.done}")
 
 
 def _link_arguments(host: str, out: Path, certs: Path | None) -> list[str]:
@@ -105,7 +109,7 @@ def _link_arguments(host: str, out: Path, certs: Path | None) -> list[str]:
 
 
 def _admit_nodes(runtime: Any, certs: Path | None) -> None:
-    """Only nodes whose public key lies in the folder may come."""
+    """Admit the nodes whose public keys are in the folder, and no others."""
     from tacit.deploy.certificates import public_keys
     from tacit.server.session.flower import register
 
