@@ -1,6 +1,8 @@
-"""Keep: a run as a folder that reloads to the same recommendations, people and all. For the lab: it holds raw histories."""
+"""Storage: save a run with its histories to a folder, and load it to the same recommendations. For the lab only."""
 
 import json
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,9 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.core.catalog import Catalog, catalog_from_dict, catalog_to_dict
-from tacit.core.plan import Plan
-from tacit.core.run_folder import Folder, plain, read_arrays_by_name, write_arrays, write_json
+from tacit.core.plan import Plan, Stage
+from tacit.core.plugins import RenamedWarning, plugin_name
+from tacit.core.run_folder import RUN_FORMAT, Folder, plain, read_arrays_by_name, write_arrays, write_json
 from tacit.device.ledger.population_ledger import Ledgers
+from tacit.device.method import method_class
 from tacit.errors import RunError
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import as_population
@@ -19,8 +23,10 @@ from tacit.lab.simulation.buckets import homes_of, move_homes, move_in
 from tacit.lab.simulation.federation import Federation
 from tacit.nets.neural.text import Worded
 from tacit.privacy.budget import Budget
+from tacit.privacy.mechanism import mechanism_class
 from tacit.server.checkpoint import load_checkpoint, save_checkpoint
 from tacit.server.round import Memory
+from tacit.server.rule import rule_class
 
 if TYPE_CHECKING:
     from tacit.lab.runs.run import Run
@@ -56,7 +62,7 @@ def save(run: "Run", path: str | Path) -> Path:
 def load(path: str | Path, log: Any = None) -> Loaded:
     """The run a folder holds; where it was not saved with its people, the log it was trained on."""
     folder = Folder(path)
-    plan, words = Plan.from_toml(folder.read("plan.toml")), json.loads(folder.read("environment.json"))
+    plan, words = saved_plan(folder), json.loads(folder.read("environment.json"))
     population = _load_people(folder.path) or (None if log is None else as_population(log, [plan]))
     if population is None:
         raise RunError(f"{folder.path} was not saved with its people; pass the log it learned from, or use run.save.")
@@ -70,6 +76,23 @@ def load(path: str | Path, log: Any = None) -> Loaded:
     ledgers = Ledgers.load(folder.path, users) if ended else Ledgers(users)
     metrics = json.loads(folder.read("metrics.json"))["metrics"] if ended else {}
     return Loaded(federation, folder.rows(), words, folder.path, ledgers, metrics)
+
+
+def saved_plan(folder: Folder) -> Plan:
+    """The plan of a run folder; in a folder of an earlier format, former names become the names of today."""
+    plan = Plan.from_toml(folder.read("plan.toml"))
+    if folder.format == RUN_FORMAT:
+        return plan
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RenamedWarning)
+        return replace(plan, stages=tuple(_with_names_of_today(stage) for stage in plan.stages))
+
+
+def _with_names_of_today(stage: Stage) -> Stage:
+    """A stage in which the method, the mechanism and the rule have their present names."""
+    privacy = {**stage.privacy, "mechanism": plugin_name(mechanism_class(stage.privacy["mechanism"]))}
+    server = {**stage.server, "rule": plugin_name(rule_class(stage.server["rule"]))}
+    return replace(stage, method=plugin_name(method_class(stage.method)), privacy=privacy, server=server)
 
 
 def _restored(plan: Plan, population: Population, words: dict[str, Any], folder: Folder) -> Federation:

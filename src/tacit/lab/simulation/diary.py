@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import tacit
-from tacit.core.run_folder import Folder, plain
+from tacit.core.run_folder import RUN_FORMAT, Folder, plain
 from tacit.errors import RunError
 from tacit.lab.simulation.buckets import homes_of, move_homes
 from tacit.lab.simulation.engine import Tally
@@ -239,7 +239,11 @@ def _environment(federation: Federation) -> dict[str, Any]:
 
 def _same_run(folder: Folder, environment: dict[str, Any]) -> dict[str, Any]:
     """What the folder says of the run, if it is this one."""
+    from tacit.lab.runs.storage import saved_plan  # it imports the engine
+
     before = json.loads(folder.read("environment.json"))
+    if folder.format < RUN_FORMAT:  # its plan may have names of an earlier version
+        before = {**before, "plan_digest": saved_plan(folder).digest}
     for name in ("plan_digest", "seed", "population", "budget", "earlier"):
         if before[name] != environment[name]:
             raise RunError(
