@@ -18,7 +18,7 @@ from tacit.device.ledger.population_ledger import Ledgers
 from tacit.device.method import method_class
 from tacit.errors import RunError
 from tacit.lab.data import Population
-from tacit.lab.data.datasets import as_population
+from tacit.lab.data.datasets import Log, as_population
 from tacit.lab.simulation.buckets import homes_of, move_homes, move_in
 from tacit.lab.simulation.federation import Federation
 from tacit.nets.neural.text import Worded
@@ -59,7 +59,7 @@ def save(run: "Run", path: str | Path) -> Path:
     return folder.path
 
 
-def load(path: str | Path, log: Any = None) -> Loaded:
+def load(path: str | Path, log: Log | None = None) -> Loaded:
     """The run a folder holds; where it was not saved with its people, the log it was trained on."""
     folder = Folder(path)
     plan, words = saved_plan(folder), json.loads(folder.read("environment.json"))
