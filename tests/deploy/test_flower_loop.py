@@ -114,7 +114,7 @@ def test_too_few_people_is_a_sentence(deployment, monkeypatch):
         RoundLoop(deployment.session, type("Empty", (Grid,), {"get_node_ids": lambda self: []})(deployment)).play()
 
 
-def test_a_message_that_is_no_letter_is_refused(deployment):
+def test_a_message_that_is_no_request_is_refused(deployment):
     node = next(iter(deployment.nodes.values()))
     message = Message(RecordDict({"letter": ConfigRecord({"kind": "hello"})}), 1, "train")
     message.metadata.__dict__["_message_id"] = "x"

@@ -198,7 +198,7 @@ def test_a_server_that_is_killed_in_a_round_goes_on_with_what_had_arrived(deploy
     arrived = names(deployment)[:2]
     for name in arrived:
         deployment.session.receive(post(deployment.nodes[name], deployment.session.request(name)))
-    deployment.again()
+    deployment.restart()
     assert (deployment.session.done, deployment.session.round) == (1, 1)
     deployment.session.open()
     assert deployment.session.missing == names(deployment)[2:]
@@ -218,7 +218,7 @@ def test_a_server_that_is_killed_while_it_closes_closes_the_round_again(deployme
         patch.setattr("tacit.server.session.session.save_checkpoint", _killed)
         with pytest.raises(KeyError):
             deployment.session.close()
-    deployment.again()
+    deployment.restart()
     assert deployment.session.done == 0
     assert deployment.session.folder.rows() == []
     deployment.play()
@@ -239,7 +239,7 @@ def test_a_server_with_momentum_restarts_after_every_round(tmp_path):
     through.play()
     for _ in range(restarted.bundle.rounds):
         restarted.play(1)
-        restarted.again()
+        restarted.restart()
     same(arrays(restarted.session.params), arrays(through.session.params))
     close(arrays(restarted.session.params), arrays(simulate(plan, world, seed=0, quiet=True).params))
 
@@ -252,7 +252,7 @@ def test_stages_resume_at_their_border(tmp_path):
     deployment = Deployment(tmp_path, plan, world, (1, 4, 4)).enrol()
     for _ in range(deployment.bundle.rounds):
         deployment.play(1)
-        deployment.again()
+        deployment.restart()
     assert [row["stage"] for row in deployment.session.folder.rows()] == [1, 2, 2]
     close(arrays(deployment.session.params), arrays(simulate(plan, world, seed=0, quiet=True).params))
 
@@ -315,7 +315,7 @@ def test_too_few_reports_release_nothing_and_the_round_is_opened_again(tmp_path)
     deployment.session.open()
     assert deployment.session.missing == [one, two]  # who has reported is not asked again
     assert deployment.session.close() is None
-    deployment.again()
+    deployment.restart()
     with pytest.raises(RunError, match="was abandoned 2 times for want of 5 reports"):
         deployment.session.open()
     deployment.session = Session(deployment.folder / "run", deployment.bundle, RoundPolicy(minimum=5, tries=3))
@@ -374,7 +374,7 @@ def test_a_foreign_plan_folder_is_refused(deployment):
         deployment.session.enrol(post(deployment.nodes[name], request))
 
 
-def test_letters_for_another_device_are_refused(deployment):
+def test_messages_for_another_device_are_refused(deployment):
     deployment.session.open()
     one, two, _ = names(deployment)
     assert "another device" in post(deployment.nodes[one], deployment.session.request(two)).refused
@@ -409,7 +409,7 @@ def test_only_the_server_that_the_plan_folder_names_is_obeyed(tmp_path):
         ({"stage": 3}, "no round 0 in stage 4"),
     ],
 )
-def test_a_letter_that_makes_no_sense_is_refused(deployment, change, words):
+def test_a_message_that_makes_no_sense_is_refused(deployment, change, words):
     deployment.session.open()
     name = names(deployment)[0]
     assert words in post(deployment.nodes[name], replace(deployment.session.request(name), **change)).refused
@@ -474,7 +474,7 @@ def test_a_shard_cannot_count_for_more_people_than_were_asked(deployment):
         deployment.session.receive(replace(many, name=two))
 
 
-def test_letters_are_checked():
+def test_messages_are_checked():
     good = to_plain(Request("hello", "d", "r"))
     assert from_plain(Request, good) == Request("hello", "d", "r")
     with pytest.raises(WireError, match="must have version 2, got 1"):
@@ -486,7 +486,7 @@ def test_letters_are_checked():
 
 
 def test_a_signature_covers_every_part():
-    """Two letters that differ anywhere are signed differently, also where parts only move their border."""
+    """Two requests that differ anywhere are signed differently, also where only the border between two fields moves."""
     base = Request("round", "d", "r", "n", 1, 2, b"a", b"b")
     changes = {
         "kind": "end",
@@ -602,7 +602,7 @@ def test_erase_leaves_the_ledger_alone_and_nothing_can_be_sent_again(number, tmp
     assert [path.name for path in node.store.path.rglob("*") if path.is_file()] == ["ledger"]
     with pytest.raises(DeviceError, match="is not a device's folder"):
         _ = node.store.name
-    fresh = deployment.settle(
+    fresh = deployment.new_node(
         node.store.path.name, deployment.folder / f"{number}.parquet", np.zeros((1 + 2 * number, 2), np.uint32)
     )
     request = replace(deployment.session.request(name), to=fresh.store.name)

@@ -34,7 +34,7 @@ def test_real_processes_end_where_the_simulator_does(name, tmp_path):
     plan, world, people = plans()[name]
     people = people if name == "fedseqrec" else (1, len(world) - 1)
     deployment = Deployment(tmp_path, plan, world, people)
-    with Loopback(deployment).everybody() as deployed:
+    with Loopback(deployment).start_all() as deployed:
         session = deployed.finish()
     run = simulate(plan, world, seed=0, quiet=True)
     equal = same if name in WHOLE else close
@@ -68,7 +68,7 @@ def test_with_tls_a_node_whose_key_is_unknown_is_refused(tmp_path):
 def test_no_secret_is_in_a_command_line_an_environment_or_a_log(tmp_path):
     """Keys, Flower's secrets, the secrets of homes and of the noise: raw, as hexadecimal and as base64."""
     deployment = Deployment(tmp_path, choose("fcf", {"rounds": 1, "hyper.dim": 2}), short_world(2), (1, 1))
-    with Loopback(deployment, secured=True).everybody() as deployed:
+    with Loopback(deployment, secured=True).start_all() as deployed:
         deployed.until(lambda: deployed.done() >= 1, 150)
         shown = [text for kind in ("cmdline", "environ") for text in _processes(kind)]
         deployed.finish()
@@ -139,6 +139,6 @@ def test_an_erased_home_ends_its_processes_and_stays_erased(tmp_path):
         node = deployed.supernode(name)
         home.erase()
         assert deployed.devices[name].wait(30) == 0
-        assert "this home was erased" in deployed.said("home0.log")
+        assert "this device was erased" in deployed.said("home0.log")
         assert not Path(f"/proc/{node}").exists()
     assert [path.name for path in home.path.rglob("*") if path.is_file()] == ["ledger"]

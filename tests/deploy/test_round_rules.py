@@ -211,7 +211,7 @@ def test_a_node_of_another_version_is_told_so_and_does_not_enrol(tmp_path):
     assert list(deployment.session.enrolment.members) == [next(iter(deployment.nodes))]
 
 
-def test_a_device_refuses_a_letter_of_another_version(tmp_path):
+def test_a_device_refuses_a_message_of_another_version(tmp_path):
     deployment = small(tmp_path)
     node = next(iter(deployment.nodes.values()))
     assert "reads messages of version 2, got 1" in node.reply_to(replace(deployment.session.hello(), version=1)).refused
@@ -229,14 +229,14 @@ class Unread(httpx.SyncByteStream):
 
 
 def pull(tmp_path, response: httpx.Response) -> PullObjectResponse:
-    """What a process of ours makes of a part of a message, where a letter has at most 100 bytes."""
+    """How a Tacit process treats a part of a message, where a message has at most 100 bytes."""
     (tmp_path / "secret").write_bytes(b"secret")
     with FlowerRuntime("127.0.0.1:1", tmp_path / "secret", largest=100).client() as client:
         client._client._transport = httpx.MockTransport(lambda request: response)
         return client.PullObject(PullObjectRequest())
 
 
-def test_a_message_larger_than_a_letter_is_refused_before_it_is_read(tmp_path):
+def test_a_message_larger_than_a_message_is_refused_before_it_is_read(tmp_path):
     with pytest.raises(ObjectPullError, match="at most 100 bytes, got 101: it is oversized"):
         pull(tmp_path, httpx.Response(200, headers={"content-length": "101"}, stream=Unread()))
     with pytest.raises(ObjectPullError, match="at most 100 bytes, got none"):
@@ -249,12 +249,12 @@ def test_a_message_larger_than_a_letter_is_refused_before_it_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["fcf", "dplcf"])
-def test_every_letter_of_a_run_is_within_the_bound(name, tmp_path):
+def test_every_message_of_a_run_is_within_the_bound(name, tmp_path):
     deployment = Deployment(tmp_path, choose(name, {"rounds": 1}), short_world(9), (1, 8)).enrol()
     deployment.session.open()
     sizes = []
     for one, node in deployment.nodes.items():
         reply = post(node, deployment.session.request(one))
-        for letter in (deployment.session.request(one), deployment.session.final_request(one), reply):
-            sizes.append(len(to_record(letter)["letter"].deflate()))
+        for message in (deployment.session.request(one), deployment.session.final_request(one), reply):
+            sizes.append(len(to_record(message)["letter"].deflate()))
     assert max(sizes) < deployment.bundle.largest < max(sizes) + 2 * 65_536

@@ -187,7 +187,7 @@ def sent_by(folder, world: Population, choice: SharingChoice | None, plan=PLAN, 
     return messages(deployment, rounds)
 
 
-def test_letters_are_the_same_whether_or_not_a_person_has_what_they_never_share(tmp_path):
+def test_messages_are_the_same_whether_or_not_a_person_has_what_they_never_share(tmp_path):
     """To the last byte: so neither the item nor the list can be read from any message."""
     world = described(3)
     mine = np.unique(world.items[: world.offsets[1]])
@@ -343,10 +343,10 @@ def test_a_choice_may_be_made_before_the_first_message(tmp_path, deployment):
 def test_asking_again_for_a_round_gets_the_same_bytes_whatever_was_chosen_since(deployment):
     name, node = next(iter(deployment.nodes.items()))
     deployment.session.open()
-    letter = deployment.session.request(name)
-    first = post(node, letter).report
+    request = deployment.session.request(name)
+    first = post(node, request).report
     tacit("device", "share", "--home", home(deployment), 0)
-    assert post(node, letter).report == first
+    assert post(node, request).report == first
     assert (home(deployment) / "runs" / RUN).exists()
 
 

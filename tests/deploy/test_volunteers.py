@@ -124,7 +124,7 @@ def test_once_a_round_was_opened_the_roll_is_sealed_also_after_a_crash(deploymen
     volunteer(deployment, AGREED).enrol()
     before = deployment.session.enrolment.volunteers.tolist()
     deployment.session.open()
-    deployment.again()
+    deployment.restart()
     volunteer(deployment, np.arange(PEOPLE)).enrol()
     assert deployment.session.enrolment.volunteers.tolist() == before == AGREED.tolist()
 

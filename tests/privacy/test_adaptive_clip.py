@@ -331,7 +331,7 @@ def deployment(tmp_path) -> Deployment:
 
 def test_a_deployment_moves_the_clip_as_the_simulator_does(deployment):
     deployment.play(1)
-    deployment.again()  # the server is killed, and reads its clip again
+    deployment.restart()  # the server is killed, and reads its clip again
     deployment.play()
     run = simulate(deployment.bundle.plan, deployment.world, seed=0, quiet=True)
     np.testing.assert_allclose(
@@ -353,7 +353,7 @@ def test_asked_again_with_another_clip_a_node_sends_the_same_bytes(deployment):
         assert post(node, replace(request, dials=deployment.bundle.pack_dials(0, {"clip": np.float32(99.0)}))) == first
 
 
-def test_the_clip_in_the_letter_is_the_clip_on_the_device(deployment):
+def test_the_clip_in_the_request_is_the_clip_on_the_device(deployment):
     """One person's report, opened: as long as the request's clip, and not as the plan's."""
     deployment.session.open()
     name = next(iter(deployment.nodes))
@@ -367,7 +367,7 @@ def test_the_clip_in_the_letter_is_the_clip_on_the_device(deployment):
 
 
 @pytest.mark.parametrize("dial", [0.0, -2.0, math.nan, math.inf, None])
-def test_a_letter_with_a_clip_that_is_none_is_refused_in_a_sentence(dial, deployment):
+def test_a_request_with_a_clip_that_is_none_is_refused_in_a_sentence(dial, deployment):
     deployment.session.open()
     name = next(iter(deployment.nodes))
     dials = b"" if dial is None else deployment.bundle.pack_dials(0, {"clip": np.float32(dial)})

@@ -1,4 +1,4 @@
-"""A deployment of a small world without a network: a plan folder, nodes with their homes, a session; keys as the simulator's."""
+"""A small deployment without a network: a plan folder, nodes and a session, with the same random keys as the simulator."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -45,7 +45,7 @@ def even_world(devices: int, events: int = 5) -> Population:
 
 
 def plans() -> dict[str, tuple[Plan, Population, tuple[int, ...]]]:
-    """Six plans, each with a world and how many people each node holds."""
+    """Six plans, each with a log and the number of people of each node."""
     world, people = short_world(9), (1, 4, 4)
     tiny = {f"2.{path}": value for path, value in TINY.items()}
     held = organisations(replace(even_world(6), silo=np.array([0, 0, 0, 1, 1, 1])))
@@ -73,11 +73,11 @@ class Deployment:
         own, first, self.nodes = np.asarray(secrets(homes, np.arange(len(world)))), 0, {}
         for number, count in enumerate(people):
             write_history(folder / f"{number}.parquet", world, first, count)
-            node = self.settle(f"home{number}", folder / f"{number}.parquet", own[first : first + count])
+            node = self.new_node(f"home{number}", folder / f"{number}.parquet", own[first : first + count])
             self.nodes[node.store.name] = node
             first += count
 
-    def settle(self, name: str, history: Path, own: np.ndarray) -> Node:
+    def new_node(self, name: str, history: Path, own: np.ndarray) -> Node:
         store = Store(self.folder / name).create()
         store.install(self.folder / "bundle")
         store.set(history=str(history))
@@ -101,13 +101,13 @@ class Deployment:
             assert self.session.close()
         return self
 
-    def again(self) -> None:
-        """The server is killed, and starts again from its folder."""
+    def restart(self) -> None:
+        """Restart the server from its folder."""
         self.session = Session(self.folder / "run", self.bundle, self.policy)
 
 
 def post(node: Node, request: Request) -> Reply:
-    """Carry a letter to a node and its answer back, as plain values."""
+    """Pass a request to a node and its reply back, as plain values."""
     return from_plain(Reply, to_plain(node.reply_to(from_plain(Request, to_plain(request)))))
 
 

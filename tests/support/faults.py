@@ -1,4 +1,4 @@
-"""What is killed, when, and what comes of it, over real processes."""
+"""Faults: processes of a real deployment that are killed, and the outcome."""
 
 import contextlib
 import socket
@@ -17,9 +17,9 @@ PLAN = choose("fcf", {"rounds": 4, "hyper.dim": 2})
 
 
 def play(folder: Path, name: str) -> dict:
-    """Four rounds over two nodes of 1 and 8 people; after the first, something is killed."""
+    """Four rounds over two nodes of 1 and 8 people; after the first, a process is killed."""
     fault, deployment = FAULTS[name], Deployment(folder, PLAN, short_world(9), (1, 8), wait=120)
-    with Loopback(deployment, "--deadline", 200, secured=name in SECURED).everybody() as deployed:
+    with Loopback(deployment, "--deadline", 200, secured=name in SECURED).start_all() as deployed:
         deployed.until(lambda: deployed.done() >= 1, 150)
         began = time.monotonic()
         what = fault(deployed)
@@ -62,7 +62,7 @@ def node_killed(deployed: Loopback) -> dict:
 
 
 def attendant_killed(deployed: Loopback) -> dict:
-    """Only Tacit's own process of a node; its SuperNode lives on and is found again."""
+    """Only Tacit's process of a node; its SuperNode keeps running and is found again."""
     name = list(deployed.deployment.nodes)[1]
     kill(deployed.devices[name].pid)
     deployed.devices[name].wait()
@@ -71,7 +71,7 @@ def attendant_killed(deployed: Loopback) -> dict:
 
 
 def server_killed(deployed: Loopback) -> dict:
-    """The process that plays the rounds; its SuperLink lives on and is found again."""
+    """The process that runs the rounds; its SuperLink keeps running and is found again."""
     assert deployed.server is not None
     kill(deployed.server.pid)
     deployed.server.wait()
@@ -80,7 +80,7 @@ def server_killed(deployed: Loopback) -> dict:
 
 
 def link_killed(seconds: float):
-    """The SuperLink, and nothing can listen on its port for so long."""
+    """The SuperLink, whose port is occupied for so many seconds."""
 
     def fault(deployed: Loopback) -> dict:
         pid, port = deployed.superlink, int(deployed.address.rpartition(":")[2])
@@ -101,7 +101,7 @@ def link_killed(seconds: float):
 
 
 def squatter_is_early(squatter: socket.socket, port: int) -> bool:
-    """Take the port; True where the process that was killed has not let go of it yet."""
+    """Occupy the port; True while the killed process still holds it."""
     try:
         squatter.bind(("127.0.0.1", port))
     except OSError:
@@ -110,7 +110,7 @@ def squatter_is_early(squatter: socket.socket, port: int) -> bool:
 
 
 def known_node_killed(deployed: Loopback) -> dict:
-    """As above; Flower refuses a node whose key it takes for connected still, for about a minute."""
+    """A node with a key is killed; Flower refuses its key for about a minute, as it seems to be connected still."""
     return {**node_killed(deployed), "killed": "a node with a key, for 1 s"}
 
 

@@ -1,4 +1,4 @@
-"""A grid of nodes in one process, with Flower's own messages, that loses, delays, repeats and renumbers."""
+"""A grid of nodes in one process with Flower's messages, which loses, delays and repeats messages and renumbers nodes."""
 
 from collections.abc import Callable
 
@@ -11,23 +11,23 @@ from tacit.deploy.messages import Reply, Request
 from tacit.device.node.flower import reply_message
 from tacit.server.session import flower
 
-OLD = 1  # a version of letters that nobody speaks any more
+OLD = 1  # a version of messages that is no longer supported
 
 
 def hurry(monkeypatch) -> None:
-    """No rest between two looks, and a task for Flower to know."""
+    """Poll without a pause, and register a task with Flower."""
     for name, value in (("POLL", 0.0), ("RETRY", 0.01), ("GREET", 0.05)):
         monkeypatch.setattr(flower, name, value)
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
 
 
 class Grid:
-    """Nodes by number. `fate` says what becomes of a message: an answer, one that is slow or old, an error, or nothing."""
+    """Nodes by number. `fate` returns the outcome of a message: a reply, a slow or an old one, an error, or nothing."""
 
     def __init__(self, deployment: Deployment, fate: Callable[[int, Request], str] = lambda number, request: "reply"):
         self.nodes = dict(enumerate(deployment.nodes.values(), 1))
         self.waiting: dict[str, Message] = {}
-        self.slow: dict[str, Message] = {}  # on their way until they are let go
+        self.slow: dict[str, Message] = {}  # replies held back until `let_go`
         self.asked: list[tuple[int, str]] = []
         self.fate = fate
 
@@ -54,7 +54,7 @@ class Grid:
         return reply_message(self.nodes[number], message)
 
     def let_go(self) -> None:
-        """What was slow arrives."""
+        """Deliver the slow replies."""
         self.waiting |= self.slow
         self.slow = {}
 

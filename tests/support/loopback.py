@@ -19,7 +19,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 
 class Loopback:
-    """The processes of a deployment. Use it in a `with`: whatever happens, everything that was started is ended."""
+    """The processes of a deployment, as a context manager that ends everything it started."""
 
     def __init__(self, deployment: Deployment, *options: object, secured: bool = False):
         self.deployment, self.options, self.certs = deployment, [*options], None
@@ -48,12 +48,12 @@ class Loopback:
             kill(json.loads(note.read_text())["pid"])
 
     def serve(self) -> None:
-        """Start the server, or start it again: the same command."""
+        """Start or restart the server, by the same command."""
         out = ["--out", self.deployment.folder / "run", "--address", self.address]
         self.server = self._start("server.log", "server", self.deployment.folder / "bundle", *out, *self.options)
 
     def attend(self, name: str, *options: object) -> None:
-        """Start a node, or start it again."""
+        """Start or restart a node."""
         home = self.deployment.nodes[name].store.path
         if self.certs is not None and not options:
             key = self.certs / f"node-{list(self.deployment.nodes).index(name) + 1}.key"
@@ -62,7 +62,7 @@ class Loopback:
             f"{home.name}.log", "device", "--home", home, "--server", self.address, *options
         )
 
-    def everybody(self) -> "Loopback":
+    def start_all(self) -> "Loopback":
         self.serve()
         for name in self.deployment.nodes:
             self.attend(name)
@@ -79,7 +79,7 @@ class Loopback:
         return path.read_text() if path.exists() else ""
 
     def until(self, happened: Callable[[], bool], seconds: float) -> float:
-        """Wait until something has happened; how long that took."""
+        """Wait until a condition holds, and return the seconds it took."""
         began = time.monotonic()
         while not happened():
             if time.monotonic() - began > seconds:
@@ -88,12 +88,12 @@ class Loopback:
         return time.monotonic() - began
 
     def done(self) -> int:
-        """Rounds that are closed."""
+        """The number of closed rounds."""
         pointer = self.deployment.folder / "run" / "state" / "LATEST"
         return int(pointer.read_text()) if pointer.exists() else 0
 
     def finish(self, seconds: float = 240.0) -> Session:
-        """Wait until the server ends, as it should, and open what it left."""
+        """Wait until the server ends without an error, and open its session."""
         assert self.server is not None
         try:
             code = self.server.wait(seconds)
