@@ -265,7 +265,7 @@ def test_a_device_may_forget_but_amounts_stay(path, tmp_path):
         assert (ledger.spent(), len(ledger.entries)) == (1.0, 1)
     with Ledger.open(path, Budget(3.0), Clock(7.0)) as ledger:
         assert ledger.spent() == 1.0
-        with pytest.raises(DeviceError, match="was entered for a message that is now erased; a second one would carry"):
+        with pytest.raises(DeviceError, match="was entered for a message that is now erased; a second one would have"):
             ledger.reserve(**message(0, digest="x"))
         ledger.reserve(**message(1))
         assert ledger.reserve(**message(1)).round == 1
