@@ -7,11 +7,11 @@ import jax
 import numpy as np
 import pytest
 
-from support.deployment import RUN, Town, post, write_history
+from support.deployment import RUN, Deployment, post, write_history
 from tacit.core.catalog import Catalog
 from tacit.core.plan import Plan
 from tacit.core.run_folder import write_arrays
-from tacit.deploy.bundle import Kit
+from tacit.deploy.bundle import Bundle
 from tacit.device import ranking
 from tacit.device.node import recommend as node_recommend
 from tacit.device.node.node import Node
@@ -22,7 +22,7 @@ from tacit.lab.evaluation import splits
 from tacit.lab.evaluation.scoring import top_lists
 from tacit.lab.experiments.variants import fitting
 from tacit.lab.plans.loader import choose, load_plan, plan_names
-from tacit.lab.plans.publish import make_kit
+from tacit.lab.plans.publish import make_bundle
 from tacit.lab.runs import recommend as run_recommend
 from tacit.lab.runs.run import Run, simulate
 from tacit.lab.simulation.buckets import device_secrets
@@ -59,18 +59,18 @@ def untrained(name: str) -> Plan:
 
 
 def home(folder: Path, plan: Plan, world: Population, seed: int = 0) -> Node:
-    """A node with all users and the secrets of the simulator, which has begun a run."""
-    make_kit(folder / "kit", plan, world.catalog, len(world), seed=seed)
+    """A node of everybody, with the secrets that the simulator gives them, that has begun a run."""
+    make_bundle(folder / "bundle", plan, world.catalog, len(world), seed=seed)
     write_history(folder / "log.parquet", world, 0, len(world))
     store = Store(folder / "home").create()
-    kit = store.install(folder / "kit")
+    bundle = store.install(folder / "bundle")
     store.set(history=str(folder / "log.parquet"))
     kept = store.run(RUN)
     kept.path.mkdir()
     own = np.asarray(device_secrets(run_keys(seed)[0], np.arange(len(world))))
     write_arrays(kept.path / "secrets.npz", {"secrets": own})
     node = Node(store.path)
-    kept.begin(kit.digest, node.people(kit).users, False)
+    kept.begin(bundle.digest, node.people(bundle).users, False)
     return node
 
 
@@ -89,15 +89,15 @@ def drawn(params: dict) -> dict:
 def deployable(name: str) -> bool:
     """Whether a plan folder of the plan can be made."""
     try:
-        Kit(load_plan(name), Catalog(1), {}, 1, ())
+        Bundle(load_plan(name), Catalog(1), {}, 1, ())
     except PlanError:
         return False
     return True
 
 
 def same_lists(run: Run, node: Node, person: int, **options) -> int:
-    """Compare the two lists; returns how many items they have."""
-    here = node_recommend.recommend(node, f"{person:06d}", **options)
+    """Hold the two against each other; how many items they list."""
+    here = node_recommend.recommend_on_device(node, f"{person:06d}", **options)
     there = run.recommend(users=[person], **options)
     assert [int(one.item) for one in here] == there["item_id"].to_list()
     np.testing.assert_allclose([one.score for one in here], there["score"].to_numpy(), rtol=2e-4, atol=2e-5)
@@ -174,13 +174,13 @@ def test_lists_are_the_same_after_learning(name, tmp_path):
         long_world(),
         choose(name, fitting(load_plan(name), {"rounds": min(2, load_plan(name).stages[0].rounds)})),
     )
-    town = Town(tmp_path, plan, world, (1, PEOPLE - 1)).enrol().play()
+    deployment = Deployment(tmp_path, plan, world, (1, PEOPLE - 1)).enrol().play()
     run = simulate(plan, world, seed=0, quiet=True)
-    for called, node in town.nodes.items():
-        post(node, town.session.farewell(called))
-    alone, shard = town.nodes.values()
+    for called, node in deployment.nodes.items():
+        post(node, deployment.session.final_request(called))
+    alone, shard = deployment.nodes.values()
     for person, node, called in ((0, alone, None), (2, shard, "000001")):
-        here = node_recommend.recommend(node, called, k=20)
+        here = node_recommend.recommend_on_device(node, called, k=20)
         there = run.recommend(users=[person], k=20)
         assert [int(one.item) for one in here] == there["item_id"].to_list()
         np.testing.assert_allclose([one.score for one in here], there["score"].to_numpy(), rtol=1e-3, atol=1e-4)

@@ -100,7 +100,7 @@ class Sent(NamedTuple):
 
 def messages(mechanism: Mechanism, source: Input, n: int, seed: int, times: int = 1) -> np.ndarray:
     """n times: all that `times` messages of one device show, and what the server makes of each."""
-    return flat_estimate([(sent.report, sent.estimate) for sent in reports(mechanism, source, n, seed, times)])
+    return flat([(sent.report, sent.estimate) for sent in reports(mechanism, source, n, seed, times)])
 
 
 def reports(
@@ -137,7 +137,7 @@ def releases(
     """
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *world)
     keys = jax.random.split(jax.random.key(seed), (*cohorts.shape[:2], cohorts.shape[2] + 1))
-    return flat_estimate(_releases(mechanism, keys, stacked, jnp.asarray(cohorts), jnp.float32(turned)))
+    return flat(_releases(mechanism, keys, stacked, jnp.asarray(cohorts), jnp.float32(turned)))
 
 
 @_program
@@ -179,7 +179,7 @@ def _on_the_wire(mechanism: Mechanism, report: Any) -> Any:
     return report if mechanism.wire == "rows" else report._replace(payload=dense_tree(report.payload))
 
 
-def flat_estimate(tree: Any) -> np.ndarray:
+def flat(tree: Any) -> np.ndarray:
     """One row of finite numbers for each repetition; bytes are bits."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
     leaves = [np.unpackbits(leaf, axis=-1) if leaf.dtype == np.uint8 else leaf for leaf in leaves]

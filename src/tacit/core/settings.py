@@ -1,4 +1,4 @@
-"""Settings: how a plan's plain values become the fields of a part, checked once, in one way.
+"""Settings: checks a plan's plain values and turns them into the fields of a part.
 
 A part (method, mechanism, rule, sampler) is an equinox Module whose fields are its settings. The field
 says its default and its rule; nothing else repeats them. A setting that was renamed is in the part's `former_settings`, and
@@ -75,7 +75,7 @@ def setting(
 ) -> Any:
     """A field of a part that a plan may set: its default and its rule, written once.
 
-    `of_person`: the setting names a field of a person, and everybody's value must lie between these two.
+    `of_person`: the setting names a field of a person, whose value must lie between these two for every user.
     """
     rule = {"at_least": at_least, "above": above, "at_most": at_most, "of_person": of_person}
     given = {} if default is MISSING else {"default": default}

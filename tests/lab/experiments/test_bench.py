@@ -319,7 +319,7 @@ def said(*words):
 
 
 def test_the_bench_from_the_command_line(tmp_path, monkeypatch):
-    monkeypatch.setattr("tacit.cli.bench.LIMIT", {})
+    monkeypatch.setattr("tacit.cli.reproduce.BENCH_LIMIT", {})
     out = tmp_path / "b.json"
     made = said("--all", "--data", "movies", "--plan", "random", "--plan", "handshake", "--out", str(out))
     if made.exception:

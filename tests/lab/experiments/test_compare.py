@@ -12,8 +12,8 @@ import typer
 from scipy import stats
 
 import tacit
-from tacit.cli.compare import compare_plans
-from tacit.cli.tune import tune_plan
+from tacit.cli.compare import command as compare_plans
+from tacit.cli.tune import command as tune_plan
 from tacit.core.plan import Plan
 from tacit.errors import DataError, PlanError, RunError
 from tacit.lab.data.synthetic.small import tastes
@@ -457,8 +457,8 @@ def test_a_mistake_on_the_command_line_is_one_sentence(command, words, sentence)
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--out", "runs"], "Interrupted; the same command goes on from what is in runs."),
-        ([], "Interrupted; nothing is kept without --out."),
+        (["--out", "runs"], "Interrupted; the same command resumes from runs."),
+        ([], "Interrupted; nothing is saved without --out."),
     ],
 )
 def test_an_interruption_says_how_to_go_on(command, monkeypatch, words, sentence):

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import tacit
-from tacit.cli.compare import compare_plans
-from tacit.cli.tune import tune_plan
+from tacit.cli.compare import command as compare_plans
+from tacit.cli.tune import command as tune_plan
 from tacit.core.plan import Plan
 from tacit.errors import DataError, PlanError
 from tacit.lab.data.synthetic.small import tastes
@@ -337,7 +337,7 @@ def test_the_command_prints_both_numbers_and_the_bill_and_writes_a_plan_that_run
     code, out, err = command("fcf", "--set", "hyper.dim=4", "--search", "rounds=1,3", "--out", "made/best.toml")
     assert (code, err) == (0, "")
     assert f"validation NDCG@10: {found.best.value:.3f} ± " in out
-    assert "the highest of 2, so it flatters" in out
+    assert "the highest of 2, so it is optimistic" in out
     assert f"test NDCG@10: {found.tested:.3f} ± " in out
     assert "each a run of the same people, together ε = ∞" in out
     assert "`tacit run made/best.toml` runs it" in out

@@ -11,7 +11,7 @@ from tacit.cli.common import _spent
 from tacit.core.messages import pack
 from tacit.core.plan import Plan, Stage
 from tacit.core.run_folder import write_arrays
-from tacit.deploy.bundle import Kit
+from tacit.deploy.bundle import Bundle
 from tacit.device.ledger.population_ledger import Ledgers
 from tacit.errors import PlanError
 from tacit.lab.analysis.feasibility import assess_feasibility
@@ -157,7 +157,7 @@ def test_the_sampler_says_how_a_stage_is_fitted_whatever_its_name(unfitted, monk
     assert settings_of(plan) == settings_of(load_plan("itemknn"))
     assert assess_feasibility(plan, run.population.catalog, 4)[0].verdict == "raw data"
     with pytest.raises(PlanError, match="cannot be deployed: stage 1 pools raw histories"):
-        Kit(plan, run.population.catalog, {}, 4, (None,))
+        Bundle(plan, run.population.catalog, {}, 4, (None,))
 
 
 def test_a_helped_plan_has_no_rounds_to_set():

@@ -46,6 +46,32 @@ def groups(people: People, ids: np.ndarray) -> list[tuple[np.ndarray, int]]:
     return found
 
 
+class PreparedHistories:
+    """Each user's prepared history (`Method.prepare`): computed when first needed, then kept."""
+
+    def __init__(self, method: Method, people: People):
+        self.method, self.people = method, people
+        self._stacks: dict[int, tuple[np.ndarray, Any]] = {}  # padded length -> ids, ascending, and their rows
+
+    def rows(self, ids: np.ndarray, length: int) -> Any:
+        """The prepared histories of these users, stacked; `groups` pads all of them to this length."""
+        if length not in self._stacks:
+            self._stacks[length] = self._prepare(length)
+        known, stack = self._stacks[length]
+        at = np.searchsorted(known, ids)
+        return jax.tree.map(lambda leaf: leaf[at], stack)
+
+    def _prepare(self, length: int) -> tuple[np.ndarray, Any]:
+        """All users whose histories are padded to this length, chunk by chunk."""
+        chunks = [ids for ids, of in groups(self.people, np.arange(len(self.people))) if of == length]
+        made = []
+        for ids in chunks:
+            at = pad_ids(ids, min(CHUNK, power_of_two(ids.size)))
+            stack = _prepare(self.method, _histories(self.people, at, length))
+            made.append(jax.tree.map(lambda leaf: np.asarray(leaf)[: ids.size], stack))  # noqa: B023
+        return np.concatenate(chunks), jax.tree.map(lambda *leaves: np.concatenate(leaves), *made)
+
+
 def home_shapes(methods: list[Method], people: People, stages: int, limited: bool) -> Home:
     """The shapes of all homes after entering so many stages; nothing is computed."""
     n = len(people)
@@ -55,32 +81,32 @@ def home_shapes(methods: list[Method], people: People, stages: int, limited: boo
     )
     allowed = jax.ShapeDtypeStruct((n,), jnp.int32) if limited else None
     for stage in range(stages):
-        homes = jax.eval_shape(lambda *parts: _enter(methods[stage], stage, *parts), homes, history, allowed)  # noqa: B023
+        own = jax.eval_shape(_prepare, methods[stage], history)
+        homes = jax.eval_shape(lambda *parts: _enter(methods[stage], stage, *parts), homes, own, allowed)  # noqa: B023
     return homes
 
 
-def enter_all(method: Method, stage: int, people: People, homes: Home, allowance: np.ndarray | None) -> Home:
+def enter_all(stage: int, prepared: PreparedHistories, homes: Home, allowance: np.ndarray | None) -> Home:
     """The homes after all users have entered a stage."""
-    parts = groups(people, np.arange(len(people)))
+    parts = groups(prepared.people, np.arange(len(prepared.people)))
     made = []
     for ids, length in parts:
         some = jax.tree.map(lambda leaf: leaf[ids], homes)  # noqa: B023
         allowed = None if allowance is None else jnp.asarray(allowance[ids])
-        made.append(_enter(method, stage, some, _histories(people, ids, length), allowed))
+        made.append(_enter(prepared.method, stage, some, prepared.rows(ids, length), allowed))
     return in_id_order(made, [ids for ids, _ in parts])
 
 
 def step_some(
-    method: Method, mechanism: Mechanism, stage: int, broadcast: Broadcast, people: People, homes: Home, ids: np.ndarray
+    mechanism: Mechanism, stage: int, broadcast: Broadcast, prepared: PreparedHistories, homes: Home, ids: np.ndarray
 ) -> tuple[Home, list[Report], np.ndarray]:
     """One round of the users with these ids: all homes after it, the reports in stacks, and the ids of those who send."""
-    after, reports, senders = jax.tree.map(np.array, homes), [], np.zeros(len(people), bool)
-    for some, length in groups(people, ids):
-        room = min(CHUNK, power_of_two(some.size))
-        at = pad_ids(some, room)
+    after, reports, senders = jax.tree.map(np.array, homes), [], np.zeros(len(prepared.people), bool)
+    for some, length in groups(prepared.people, ids):
+        at = pad_ids(some, min(CHUNK, power_of_two(some.size)))
         chunk = jax.tree.map(lambda leaf: leaf[at], homes)  # noqa: B023
-        moved, made = _step(method, mechanism, stage, broadcast, chunk, _histories(people, at, length))
-        made = made._replace(sent=made.sent & (jnp.arange(room) < some.size))
+        moved, made = _step(prepared.method, mechanism, stage, broadcast, chunk, prepared.rows(at, length))
+        made = made._replace(sent=made.sent & (jnp.arange(at.size) < some.size))
         _put(after, some, moved)
         senders[some] = np.asarray(made.sent)[: some.size]
         reports.append(made)
@@ -94,13 +120,13 @@ def total_of(mechanism: Mechanism, total: Any, reports: list[Report]) -> Any:
     return total
 
 
-def adapted(method: Method, stage: int, params: dict, people: People, homes: Home, user: int) -> tuple[Any, Any]:
+def adapted(stage: int, params: dict, prepared: PreparedHistories, homes: Home, user: int) -> tuple[Any, Any]:
     """One user's private state after adapting to the last broadcast, and what the method made of the history."""
     ids = np.array([user])
-    length = groups(people, ids)[0][1]
-    own = jax.tree.map(lambda leaf: leaf[0], _prepare(method, _histories(people, ids, length)))
+    length = groups(prepared.people, ids)[0][1]
+    own = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), prepared.rows(ids, length))
     home = jax.tree.map(lambda leaf: jnp.asarray(leaf[user]), homes)
-    return adapt(method, stage, params, home, own).local[str(stage)], own
+    return adapt(prepared.method, stage, params, home, own).local[str(stage)], own
 
 
 def _put(homes: Home, ids: np.ndarray, moved: Home) -> None:
@@ -118,12 +144,12 @@ _collect = jax.jit(add_reports)
 
 
 @partial(jax.jit, static_argnums=1)
-def _enter(method: Method, stage: int, homes: Home, histories: Any, allowances: Any) -> Home:
-    return enter_batch(method, stage, homes, prepare_batch(method, histories), allowances)
+def _enter(method: Method, stage: int, homes: Home, owns: Any, allowances: Any) -> Home:
+    return enter_batch(method, stage, homes, owns, allowances)
 
 
 @partial(jax.jit, static_argnums=2)
 def _step(
-    method: Method, mechanism: Mechanism, stage: int, broadcast: Broadcast, homes: Home, histories: Any
+    method: Method, mechanism: Mechanism, stage: int, broadcast: Broadcast, homes: Home, owns: Any
 ) -> tuple[Home, Report]:
-    return step_batch(method, mechanism, stage, broadcast, homes, prepare_batch(method, histories))
+    return step_batch(method, mechanism, stage, broadcast, homes, owns)

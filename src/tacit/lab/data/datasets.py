@@ -5,12 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from narwhals.typing import IntoFrame
+
 from tacit.core.plan import Plan
 from tacit.device.method import person_fields
 from tacit.errors import DataError, unknown
 from tacit.lab.data import Population
 from tacit.lab.data.sources.places import data_folder
 
+# A log: a population, a table (polars, pandas or pyarrow), a file, or the name of a dataset.
+Log = Population | IntoFrame | str | Path
 GROUPLENS = "research, no redistribution, no commercial use without permission; see the README inside"
 HARPER = "Harper and Konstan 2015, The MovieLens Datasets: History and Context, doi:10.1145/2827872"
 MOVIELENS = "https://files.grouplens.org/datasets/movielens/"
@@ -239,7 +243,7 @@ register_world("movies-2", _movies(2), "synthetic: as movies, in two organisatio
 register_world("movies-16", _movies(16), "synthetic: as movies, in sixteen organisations")
 
 
-def as_population(log: Any, plans: Sequence[Plan] = ()) -> Population:
+def as_population(log: Log, plans: Sequence[Plan] = ()) -> Population:
     """A log however it is given: a population, a table, a file, or the name of a dataset.
 
     Of a table or a file, the columns that settings of the plans name as fields of a person are read as such.

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 import polars as pl
+from narwhals.typing import IntoFrame
 
 from tacit.core.catalog import Catalog, Field
 from tacit.errors import DataError
@@ -24,7 +25,7 @@ DUPLICATES = ("keep", "latest", "first", "error")
 
 
 def interactions(
-    frame: Any,
+    frame: IntoFrame | str | Path,
     *,
     user: str = "user_id",
     item: str = "item_id",
@@ -34,8 +35,8 @@ def interactions(
     context: Sequence[str] = (),
     person: Sequence[str] = (),
     never: str | None = None,
-    items: Any = None,
-    people: Any = None,
+    items: IntoFrame | str | Path | None = None,
+    people: IntoFrame | str | Path | None = None,
     kinds: Mapping[str, str] | None = None,
     few: Literal["keep", "drop", "error"] = "keep",
     least: int = 2,
@@ -44,23 +45,24 @@ def interactions(
 ) -> Population:
     """A population from a log: pandas, polars or pyarrow, or the path of a CSV, TSV or Parquet file.
 
-    `user`, `item`, `time` and `weight` name the columns. `datetime` (or `timestamp`) and `weight` (or `rating`) may be
-    absent; any other name must be there. Times are dates, ISO text or epoch numbers; without a zone they are UTC.
-    `silo` names the column of the organisation that holds an event; a user of two organisations becomes two devices,
-    as neither organisation may see the other's half. `items` and `people` are tables about items and people, with the
-    same identifier column; `context` names further columns of the log, `person` columns that say the same in all rows of
-    a user and become fields of the user. `kinds` says how to read a column: categorical, multi ('a|b' or a list),
-    numeric or words; what it does not say is inferred. `never` names a column of true and false: an item that a user
-    marks so in any row is never shared by that user, so no method learns from it.
-    `duplicates`: "keep" every row; "latest" or "first" keeps one event for each user and item; "error" refuses a row
-    that stands twice. Then `few`: "drop" leaves out users with fewer than `least` events, "error" refuses them.
-    What was done stands in `Population.notes`. Numbers follow the sorted names, whatever the order of the rows.
+        `user`, `item`, `time` and `weight` name the columns. `datetime` (or `timestamp`) and `weight` (or `rating`) may be
+        absent; any other name must be there. Times are dates, ISO text or epoch numbers; without a zone they are UTC.
+        `silo` names the column of the organisation that holds an event; a user of two organisations becomes two devices,
+        as neither organisation may see the other's half. `items` and `people` are tables about items and people, with the
+        same identifier column; `context` names further columns of the log, `person` columns that say the same in all rows of
+        a user and become fields of the user. `kinds` says how to read a column: categorical, multi ('a|b' or a list),
+        numeric or words; what it does not say is inferred. `never` names a column of true and false: an item that a user
+        marks so in any row is never shared by that user, so no method learns from it.
+        `duplicates`: "keep" every row; "latest" or "first" keeps one event for each user and item; "error" refuses a row
+        that stands twice. Then `few`: "drop" leaves out users with fewer than `least` events, "error" refuses them.
+        What was done stands in `Population.notes`. Numbers follow the sorted names, whatever the order of the rows.
 
-    >>> import polars as pl
-    >>> log = pl.DataFrame({"user_id": ["b", "a", "b"], "item_id": [7, 5, 5], "datetime": [20, 10, 10]})
-    >>> world = interactions(log)
-    >>> list(world.users), list(world.item_names), world.items.tolist()
-    (['a', 'b'], [5, 7], [0, 0, 1])
+        >>> import polars as pl
+    from narwhals.typing import IntoFrame
+        >>> log = pl.DataFrame({"user_id": ["b", "a", "b"], "item_id": [7, 5, 5], "datetime": [20, 10, 10]})
+        >>> world = interactions(log)
+        >>> list(world.users), list(world.item_names), world.items.tolist()
+        (['a', 'b'], [5, 7], [0, 0, 1])
     """
     _choose("few", few, FEW)
     _choose("duplicates", duplicates, DUPLICATES)

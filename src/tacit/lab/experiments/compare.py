@@ -15,7 +15,7 @@ from tacit.core.run_folder import Folder, write_json
 from tacit.errors import PlanError, RunError, unknown
 from tacit.lab.analysis.feasibility import FeasibilityWarning
 from tacit.lab.data import Population
-from tacit.lab.data.datasets import as_population
+from tacit.lab.data.datasets import Log, as_population
 from tacit.lab.evaluation.protocols import Answers, Protocol, load_protocol
 from tacit.lab.evaluation.splits import LeakWarning, Split
 from tacit.lab.experiments.comparison import Comparison
@@ -27,7 +27,7 @@ from tacit.lab.runs.run import Run, simulate
 
 def compare(
     plans: Sequence[Plan | str | Path],
-    log: Any,
+    log: Log,
     protocol: str = "full",
     seeds: Sequence[int] = (0,),
     sweep: Mapping[str, Sequence[Any]] | None = None,

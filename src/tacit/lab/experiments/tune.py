@@ -12,7 +12,7 @@ from typing import Any
 
 from tacit.core.plan import Plan
 from tacit.errors import PlanError, unknown
-from tacit.lab.data.datasets import as_population
+from tacit.lab.data.datasets import Log, as_population
 from tacit.lab.evaluation.protocols import Protocol, load_protocol
 from tacit.lab.evaluation.statistics import Interval
 from tacit.lab.experiments.compare import cut, listening
@@ -119,7 +119,7 @@ class Tuning:
 
 def tune(
     plan: Plan | str | Path,
-    log: Any,
+    log: Log,
     search: Space,
     *,
     trials: int = 20,

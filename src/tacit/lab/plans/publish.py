@@ -11,7 +11,7 @@ import numpy as np
 from tacit.core.catalog import Catalog
 from tacit.core.plan import Plan
 from tacit.core.sparse_rows import dense_tree
-from tacit.deploy.bundle import Form, Kit, write_kit
+from tacit.deploy.bundle import Bundle, UpdateSpec, write_bundle
 from tacit.device.batching import update_shape
 from tacit.device.method import Method, build
 from tacit.lab.plans.loader import complete
@@ -21,7 +21,7 @@ from tacit.privacy.price import price
 _LENGTH = 8  # events of a history; the form of an update does not depend on it
 
 
-def make_kit(
+def make_bundle(
     path: str | Path,
     plan: Plan,
     catalog: Catalog,
@@ -31,8 +31,8 @@ def make_kit(
     began: float | None = None,
     server: str = "",
     seed: int | None = None,
-) -> Kit:
-    """Write the folder of a plan for so many users.
+) -> Bundle:
+    """Write the folder of a plan for so many people.
 
     Args:
         path: a folder that holds no plan yet.
@@ -48,13 +48,13 @@ def make_kit(
     price(plan, people)  # a promise that cannot be kept for so many users is refused here
     methods = [build(stage, catalog) for stage in plan.stages]
     params = initial_params(init_key(secrets.randbits(31) if seed is None else seed), methods)
-    forms = tuple(_form(method, params) if stage.rounds else None for stage, method in zip(plan.stages, methods))
+    update_specs = tuple(_spec(method, params) if stage.rounds else None for stage, method in zip(plan.stages, methods))
     arrays = {name: np.asarray(leaf) for name, leaf in params.items()}
-    return write_kit(path, Kit(plan, catalog, arrays, people, forms, names, began, server))
+    return write_bundle(path, Bundle(plan, catalog, arrays, people, update_specs, names, began, server))
 
 
-def _form(method: Method, params: dict) -> Form:
+def _spec(method: Method, params: dict) -> UpdateSpec:
     """The form of an update; nothing is computed."""
     weights, update = update_shape(method, params, _LENGTH)
     dense = jax.eval_shape(dense_tree, update)
-    return Form(weights, {name: (leaf.shape, str(leaf.dtype)) for name, leaf in dense.items()})
+    return UpdateSpec(weights, {name: (leaf.shape, str(leaf.dtype)) for name, leaf in dense.items()})

@@ -16,7 +16,7 @@ from tacit.device.method import Method
 from tacit.errors import PlanError
 from tacit.lab.analysis.feasibility import warn_if_infeasible
 from tacit.lab.data import Population
-from tacit.lab.data.datasets import as_population
+from tacit.lab.data.datasets import Log, as_population
 from tacit.lab.data.merge import merge
 from tacit.lab.evaluation.protocols import Answers, Protocol, load_protocol
 from tacit.lab.evaluation.splits import Split
@@ -147,7 +147,7 @@ class Run:
         self.metrics = self.answers.metrics
         return self.metrics
 
-    def update(self, log: Any, *, rounds: int | None = None, **options: Any) -> "Run":
+    def update(self, log: Log, *, rounds: int | None = None, **options: Any) -> "Run":
         """Continue with more events, new users and new items; every ledger continues too.
 
         Args:
@@ -172,7 +172,7 @@ class Run:
         return storage.save_run(self, path)
 
     @classmethod
-    def load(cls, path: str | Path, log: Any = None) -> "Run":
+    def load(cls, path: str | Path, log: Log | None = None) -> "Run":
         """The run of a folder; `log` is the log it learned from, if it was not saved with its histories."""
         return _loaded(storage.load_run(path, log))
 
@@ -277,7 +277,7 @@ Evaluate = Callable[[Run], dict[str, float]]
 
 def simulate(
     plan: Plan | str | Path,
-    log: Any,
+    log: Log,
     *,
     epsilon: float | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -361,6 +361,11 @@ def _played(
     if folder is not None:
         run.write(folder)
     return run
+
+
+def load_run(path: str | Path, log: Log | None = None) -> Run:
+    """The run in a folder; where it was saved without its histories, pass the log it learned from."""
+    return Run.load(path, log)
 
 
 def _loaded(found: storage.Loaded) -> Run:

@@ -19,13 +19,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import tacit
-from tacit.core.run_folder import Folder, plain
+from tacit.core.run_folder import RUN_FORMAT, Folder, plain
 from tacit.errors import RunError
 from tacit.lab.simulation.buckets import homes_by_id, with_homes
 from tacit.lab.simulation.engine import RoundTally
 from tacit.lab.simulation.federation import Federation
 from tacit.lab.simulation.stage_runner import Rounds
-from tacit.server import checkpoint
+from tacit.server.checkpoint import load_checkpoint, save_checkpoint
 
 Evaluator = Callable[["Recorder"], dict[str, float]]  # metrics of the run so far
 
@@ -228,7 +228,7 @@ class Recorder:
         if self.folder is not None and (self.done or always):
             federation = self.federation
             kept = {"homes": homes_by_id(federation.buckets), **({"rows": self._rows()} if federation.rows else {})}
-            checkpoint.save(self.folder, self.done, federation.params, federation.memory, **kept)
+            save_checkpoint(self.folder, self.done, federation.params, federation.memory, **kept)
             self.saved_at = time.monotonic()
 
     def _rows(self) -> dict[str, np.ndarray]:
@@ -238,7 +238,7 @@ class Recorder:
     def _restore(self) -> None:
         assert self.folder is not None
         federation = self.federation
-        saved = checkpoint.load(self.folder, federation.params, federation.memory)
+        saved = load_checkpoint(self.folder, federation.params, federation.memory)
         federation.params, federation.memory = jax.tree.map(jnp.asarray, saved)
         homes = self.folder.restore("homes", homes_by_id(federation.buckets))
         federation.buckets = with_homes(federation.buckets, homes)
@@ -274,7 +274,11 @@ def _environment(federation: Federation) -> dict[str, Any]:
 
 def _same_run(folder: Folder, environment: dict[str, Any]) -> dict[str, Any]:
     """The environment that the folder recorded, if it is of the same run."""
+    from tacit.lab.runs.storage import saved_plan  # it imports the engine
+
     before = json.loads(folder.read("environment.json"))
+    if folder.format < RUN_FORMAT:  # its plan may have names of an earlier version
+        before = {**before, "plan_digest": saved_plan(folder).digest}
     for name in ("plan_digest", "seed", "population", "budget", "earlier"):
         if before[name] != environment[name]:
             raise RunError(
