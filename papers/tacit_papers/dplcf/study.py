@@ -24,7 +24,7 @@ from tacit.lab.evaluation.splits import Split, leave_last_out
 from tacit.lab.evaluation.statistics import Comparison, Interval, compare, interval
 from tacit.lab.experiments.search import Tried, Tuned
 from tacit.lab.plans.loader import choose
-from tacit.metrics import per_case, placed
+from tacit.metrics import per_case, rank_and_ties
 from tacit.privacy.price import settle
 from tacit_papers.dplcf.readings import Said, log_of, read, say
 
@@ -216,11 +216,11 @@ def central_ranks(scores: np.ndarray, split: Split, candidates: Candidates, seed
     offered, keys = candidates.rows(np.arange(device.size)), jax.random.split(jax.random.key(seed), device.size)
     if offered is not None:
         scores, target = np.where(offered >= 0, scores[device[:, None], offered], -np.inf), np.zeros_like(target)
-        return np.asarray(jax.vmap(placed)(keys, jnp.asarray(scores), jnp.asarray(target))[0])
+        return np.asarray(jax.vmap(rank_and_ties)(keys, jnp.asarray(scores), jnp.asarray(target))[0])
     had = seen_mask(split.asked, device, np.arange(scores.shape[1]))
     had[np.arange(device.size), target] = False
     scores = np.where(had, -np.inf, scores[device])
-    return np.asarray(jax.vmap(placed)(keys, jnp.asarray(scores), jnp.asarray(target))[0])
+    return np.asarray(jax.vmap(rank_and_ties)(keys, jnp.asarray(scores), jnp.asarray(target))[0])
 
 
 def _heard(plan: Plan, log: Log, heard: dict, seed: int) -> Said:

@@ -20,7 +20,7 @@ from tacit.lab.evaluation.candidates import Candidates, Everything
 from tacit.lab.evaluation.splits import Split, latest
 from tacit.lab.simulation.buckets import GRID, Bucket, furnish, move_in, power
 from tacit.lab.simulation.engine import chunk_events, kind
-from tacit.metrics import placed, summary
+from tacit.metrics import rank_and_ties, summary
 
 if TYPE_CHECKING:
     from tacit.lab.runs.run import Run
@@ -268,7 +268,7 @@ def _scores(method: Method, asked: Asked, items: Any) -> jax.Array:
 
 def _rank_all(key: jax.Array, case: Any, scores: jax.Array, target: Any, rivals: Any) -> Ranked:
     draw = jax.vmap(jax.vmap(partial(jax.random.fold_in, key)))(case)
-    found, equal = jax.vmap(jax.vmap(placed))(draw, scores, target)
+    found, equal = jax.vmap(jax.vmap(rank_and_ties))(draw, scores, target)
     return Ranked(found, (rivals > 0) & (2 * equal >= rivals))  # pyright: ignore[reportArgumentType]
 
 
