@@ -46,11 +46,11 @@ from tacit_papers.dplcf.readings import Said
 from tacit_papers.dplcf.readings import log_of as said_log
 from tacit_papers.fpl.study import Log, log_of
 
-LOGS = ("ml-1m", "foursquare-italy", "ml-latest-small", "tastes")  # the last is synthetic, and always there
+LOGS = ("ml-1m", "foursquare-italy", "ml-latest-small", "groups")  # the last is synthetic, and always there
 EPOCHS, MESSAGES, ATTACKED = 20, (1, 10, 100), 100
 SEEDS = (0, 1, 2)
 CENTRAL, LOCAL, FIRST = (2.0, 8.0, 32.0, 128.0), (8.0, 128.0), (2.0, 4.0, 6.0)
-SHARES, SHARED_ON, HIDDEN = (0.0, 0.1, 0.3, 0.5, 0.7, 1.0), ("tastes", "ml-1m"), 0.2
+SHARES, SHARED_ON, HIDDEN = (0.0, 0.1, 0.3, 0.5, 0.7, 1.0), ("groups", "ml-1m"), 0.2
 REVEALED = Path(tacit.device.methods.__path__[0]) / "fpl.json"  # ships with the package
 
 

@@ -135,7 +135,7 @@ def by_type(log: Population) -> Population:
 
 def italy(seeds: list[int]) -> dict[str, Any]:
     """Types of places in six cities: the newest fifth of everybody's check-ins, and people who are new."""
-    log = by_type(dataset("foursquare-italy", few="drop", least=20))
+    log = by_type(dataset("foursquare-italy", on_few="drop", min_events=20))
     made: dict[str, Any] = {"people": len(log), "types": log.catalog.n_items}
     split = temporal_ratio(log)
     seen = SeenBefore(split, plus_target=True, in_training=True)

@@ -7,7 +7,7 @@ import pytest
 
 from tacit.errors import PlanError
 from tacit.lab.audits.intersection_attack import Overheard, caught, false_after, left_after, overhear
-from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.plans.loader import choose
 from tacit.privacy.price import price
 
@@ -17,7 +17,7 @@ FRESH = {"privacy.epsilon": None, "privacy.epsilon_per_message": 1.0}
 
 @pytest.fixture(scope="module")
 def log():
-    return tastes(devices=80, items=200, events=15)
+    return taste_groups(users=80, items=200, events=15)
 
 
 def test_what_is_expected_by_the_book():

@@ -11,7 +11,7 @@ from tacit.core.plan import Plan
 from tacit.device.method import build
 from tacit.errors import PlanError
 from tacit.lab.baselines.central.bpr import _ascend, _draw, one_by_one
-from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.evaluation.protocols import Answers
 from tacit.lab.evaluation.scoring import top_lists
 from tacit.lab.evaluation.splits import Split
@@ -69,7 +69,7 @@ def answers(level: float, split: Split, seed: list[int]) -> Answers:
 
 @pytest.fixture(scope="module")
 def log():
-    return log_of("tastes", tastes(devices=40, items=60, events=40))
+    return log_of("groups", taste_groups(users=40, items=60, events=40))
 
 
 @pytest.fixture(scope="module")
@@ -93,16 +93,16 @@ def test_the_whole_command_on_a_small_log(log, monkeypatch):
     found = {row: cells["F1@10"].ours for row, cells in ranking.rows.items()}
     assert all(found[row] > found["Random"] for row in found if row not in ("Random", "FCF, as the authors"))
     assert ranking.rows["Random"]["G@10"].ours > ranking.rows["Top-Pop"]["G@10"].ours
-    assert statistics.rows["tastes"]["users"].paper is None
+    assert statistics.rows["groups"]["users"].paper is None
     assert len(figure.series["pFPL"]) == 3
 
 
 def test_tables_stand_beside_the_paper(made, log):
     assert [one.name for one in made] == ["table1", "table2", "figure1"]
     statistics, ranking, _ = made
-    assert statistics.rows["tastes"]["users"].ours == log.people == len(log.split.train)
-    assert statistics.rows["tastes"]["X⁺/|U|"].paper == 39.98
-    assert statistics.rows["tastes"]["filled in ‰"].paper == pytest.approx(1.57)
+    assert statistics.rows["groups"]["users"].ours == log.people == len(log.split.train)
+    assert statistics.rows["groups"]["X⁺/|U|"].paper == 39.98
+    assert statistics.rows["groups"]["filled in ‰"].paper == pytest.approx(1.57)
     assert set(ranking.rows) == set(ROWS)
     assert ranking.columns == (*COLUMNS, "π")
     assert ranking.rows["pFPL"]["P@10"].paper == 0.04642
@@ -112,7 +112,7 @@ def test_tables_stand_beside_the_paper(made, log):
 
 
 def test_records_an_item_are_counted_and_the_misprint_is_named(made, log):
-    cell = made[0].rows["tastes"]["X⁺/|I|"]
+    cell = made[0].rows["groups"]["X⁺/|I|"]
     assert cell.ours == pytest.approx(log.records / len(set(log.split.train.items.tolist())))
     assert cell.paper == 2.20  # as printed
     misprint = "Italy: X⁺/|I| is printed as 2.20; the printed counts give 54,088/25,522 = 2.12, so 2.20 is a misprint."
@@ -167,7 +167,7 @@ def test_each_part_comes_as_soon_as_it_is_made(log, monkeypatch):
         asked.append(split.log.digest)
         return told(plan, split, seed)
 
-    other = log_of("others", tastes(devices=30, items=60, events=40, seed=5))
+    other = log_of("others", taste_groups(users=30, items=60, events=40, seed=5))
     monkeypatch.setattr(module, "logs", lambda *_: [log, other])
     monkeypatch.setitem(GRIDS, "small", QUICK)
     monkeypatch.setattr(study, "_ask", ask)
@@ -175,11 +175,11 @@ def test_each_part_comes_as_soon_as_it_is_made(log, monkeypatch):
     parts = module.reproduce(Options())
     assert next(parts).name == "table1"
     assert asked == []
-    assert next(parts).data == "tastes"
+    assert next(parts).data == "groups"
     first = {log.split.log.digest, Study(log, QUICK, (0,)).inner.log.digest}
     assert set(asked) <= first
     assert [(one.name, one.data) for one in parts] == [
-        ("figure1", "tastes"),
+        ("figure1", "groups"),
         ("table2", "others"),
         ("figure1", "others"),
     ]
@@ -310,7 +310,7 @@ def test_the_oldest_fifth_is_the_newest_of_time_turned_round(log):
 
 def test_coverage_of_the_core(log):
     assert covered(log) == 1.0  # everybody here has more than ten items that ten people have
-    sparse = log_of("tastes", tastes(devices=12, items=800, events=40))
+    sparse = log_of("groups", taste_groups(users=12, items=800, events=40))
     assert covered(sparse) < 0.2
 
 
@@ -319,7 +319,7 @@ def test_without_data_the_log_is_synthetic_and_says_so(monkeypatch, tmp_path):
     (only,) = logs(None, "small")
     assert only.label == "movies, synthetic, 800 people"
     assert only.country is None
-    assert [one.label for one in logs("tastes", "small")] == ["tastes"]
+    assert [one.label for one in logs("groups", "small")] == ["groups"]
 
 
 def test_a_paper_is_found_by_its_name():

@@ -16,7 +16,7 @@ from tacit.lab.baselines.central.bpr import Loss, Pace, descend, descents, first
 from tacit.lab.baselines.central.gmf import pointwise
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
-from tacit.lab.data.selection import core
+from tacit.lab.data.selection import k_core
 from tacit.lab.evaluation.candidates import Candidates, Everything, Sampled
 from tacit.lab.evaluation.scoring import ranks, seen_mask
 from tacit.lab.evaluation.sessions import merge_repeats
@@ -91,7 +91,7 @@ def small_log(data: str | None, size: str) -> Log:
         users, items = (600, 600) if size == "small" else (871, 1682)
         return _log(f"movies, synthetic, {users} people", dataset("movies", users=users, items=items), 10)
     people = dataset(name)
-    return _log(name, people, 10) if name == "app-usage" or data else _log(f"{name}, 10-core", core(people, 10), 10)
+    return _log(name, people, 10) if name == "app-usage" or data else _log(f"{name}, 10-core", k_core(people, 10), 10)
 
 
 def large_log(data: str | None, size: str) -> Log:
@@ -100,7 +100,7 @@ def large_log(data: str | None, size: str) -> Log:
     if name is None:
         users = 2000 if size == "small" else 6000
         return _log(f"movies, synthetic, {users:,} people", dataset("movies", users=users, items=users // 2), 20)
-    return _log("ml-20m, 60-core", core(dataset(name), 60), 20) if name == "ml-20m" else _log(name, dataset(name), 20)
+    return _log("ml-20m, 60-core", k_core(dataset(name), 60), 20) if name == "ml-20m" else _log(name, dataset(name), 20)
 
 
 def _log(label: str, people: Population, neighbours: int) -> Log:

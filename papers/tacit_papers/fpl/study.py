@@ -17,7 +17,7 @@ from tacit.errors import DataError
 from tacit.lab.baselines.central.bpr import one_by_one
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
-from tacit.lab.data.selection import core, owners
+from tacit.lab.data.selection import k_core, owners
 from tacit.lab.evaluation.protocols import Answers, load_protocol
 from tacit.lab.evaluation.splits import Split, temporal_ratio
 from tacit.lab.evaluation.statistics import Comparison, compare
@@ -270,6 +270,6 @@ def run_study(log: Log, size: str, seeds: tuple[int, ...], rows: Iterable[str] =
 def covered(log: Log) -> float:
     """The share of people whom the core of a log would cover, where a method is fitted on that alone."""
     try:
-        return len(core(log.split.train, CORE)) / log.people
+        return len(k_core(log.split.train, CORE)) / log.people
     except DataError:
         return 0.0

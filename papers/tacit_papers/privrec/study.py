@@ -17,8 +17,8 @@ from tacit.device.round import KEYS
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import dataset
 from tacit.lab.data.selection import owners
-from tacit.lab.data.synthetic.apps import BEGIN, draw
-from tacit.lab.data.synthetic.apps_settings import settings as settings_of
+from tacit.lab.data.synthetic.apps import BEGIN, generate_apps
+from tacit.lab.data.synthetic.apps import apps_settings as settings_of
 from tacit.lab.evaluation.protocols import load_protocol
 from tacit.lab.evaluation.splits import Split
 from tacit.lab.evaluation.statistics import Interval, interval
@@ -166,7 +166,7 @@ def frappe_like(users: int = 957, apps: int = 4082, seed: int = 0) -> Population
     of an app, are drawn and tell nothing.
     """
     fewer = {"n_median": 20.0, "sessions": 0.8, "installs": 0.6}  # apps of a person, and launches
-    made = draw(replace(settings_of("apps500"), apps=apps, **fewer), users, seed)
+    made = generate_apps(replace(settings_of("apps500"), apps=apps, **fewer), users, seed)
     rng, moments = np.random.default_rng([seed, 0xF4]), made.require_times("frappe_like")
     day = ((moments - BEGIN) // 86_400).astype(int)
     known = {"daytime": ((moments % 86_400) // 21_600).astype(int), "weekday": (day + 3) % 7}

@@ -84,7 +84,7 @@ Seed = Annotated[int, typer.Option(help="The same seed gives the same run.")]
 @app.command()
 def run(
     plan: Annotated[str, typer.Argument(help="A built-in plan, or a TOML file.")],
-    data: Data = "tastes",
+    data: Data = "groups",
     devices: Devices = 1000,
     protocol: Annotated[str, typer.Option(help="How to ask; `tacit protocols` lists the ways.")] = "full",
     repeats: Repeats = None,
@@ -178,7 +178,7 @@ def show_plan(
         bool, typer.Option("--json", help="One JSON object, with how many numbers are trained.")
     ] = False,
     folder: Annotated[Path | None, typer.Option(help="Write a plan folder here, to install on both sides.")] = None,
-    data: Annotated[str, typer.Option(help="With --folder: whose items; nobody's history is written.")] = "tastes",
+    data: Annotated[str, typer.Option(help="With --folder: whose items; nobody's history is written.")] = "groups",
     setting: Annotated[list[str] | None, typer.Option("--set", help="With --folder: hyper.dim=64 and so on.")] = None,
     mechanisms: Annotated[
         bool, typer.Option("--mechanisms", help="Which method takes which mechanism, and why.")

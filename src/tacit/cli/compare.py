@@ -10,7 +10,7 @@ from tacit.cli.common import Repeats, Ties, parsed, print_json, print_treatment
 
 def compare_plans(
     plans: Annotated[list[str], typer.Argument(help="Built-in plans, or TOML files.")],
-    data: Annotated[str, typer.Option(help="A name from `tacit data list`, or a CSV or Parquet file.")] = "tastes",
+    data: Annotated[str, typer.Option(help="A name from `tacit data list`, or a CSV or Parquet file.")] = "groups",
     devices: Annotated[int, typer.Option(min=1, help="People, where the data is a synthetic world.")] = 1000,
     protocol: Annotated[str, typer.Option(help="How to ask; `tacit protocols` lists the ways.")] = "full",
     repeats: Repeats = None,

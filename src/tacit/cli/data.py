@@ -17,8 +17,7 @@ def list_datasets(as_json: AsJson = False) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from tacit.lab.data.datasets import about_dataset, dataset_names
-    from tacit.lab.data.sources.places import data_folder
+    from tacit.lab.data.datasets import about_dataset, data_folder, dataset_names
 
     entries = [about_dataset(name) for name in dataset_names()]
     if as_json:
@@ -38,14 +37,14 @@ def get(name: Annotated[str, typer.Argument(help="A name from `tacit data list`.
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     from tacit.lab.data.datasets import about_dataset
-    from tacit.lab.data.download import get as download
+    from tacit.lab.data.download import download as download
 
     entry = about_dataset(name)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=_stderr(), disable=not _stderr().is_terminal) as progress:
         task = progress.add_task(name, total=entry.size)
         place = download(name, progress=lambda done, total: progress.update(task, completed=done, total=total))
-    if any(source.sha256 is None for source in entry.sources):
+    if any(file.sha256 is None for file in entry.files):
         print("No checksum known: what came could not be checked against one.")
     print(f"{name} is in {place}. Terms: {entry.terms}. Cite: {entry.cite}.")
 
@@ -68,7 +67,7 @@ def describe(
     if name is None:
         raise typer.BadParameter("describe needs a dataset or a file, or --papers.")
     from tacit.lab.data.datasets import dataset, dataset_names
-    from tacit.lab.data.describe import describe as statistics
+    from tacit.lab.data.describe import describe_log as statistics
     from tacit.lab.data.describe import print_bars, print_statistics
     from tacit.lab.data.interactions import interactions
 
@@ -107,7 +106,7 @@ def _describe_papers(as_json: bool) -> None:
 def _size(entry) -> str:
     if entry.built_in:
         return "none needed"
-    if not entry.sources:
+    if not entry.files:
         return "by hand"
     return "unknown" if entry.size is None else f"{entry.size / 1e6:,.1f} MB"
 

@@ -40,11 +40,11 @@ def demo(
     from tacit.report import write_report
 
     warnings.simplefilter("ignore", HopelessWarning)  # the table and the report show what it would say
-    log = open_log("tastes", devices, seed)
+    log = open_log("groups", devices, seed)
     print(f"A synthetic log of {devices:,} people and 200 items; each person's last item is the question.\n")
     trials = {name: _trial(name, plan, settings, log, seed) for name, plan, settings in STORIES}
     print_trials(list(trials.values()))
-    page = write_report([dossier(trial, name, {"data": "tastes"}) for name, trial in trials.items()], out)
+    page = write_report([dossier(trial, name, {"data": "groups"}) for name, trial in trials.items()], out)
     print(f"\nThe report is in {page}: open it in a browser.{NEXT}")
 
 

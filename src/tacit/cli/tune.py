@@ -15,7 +15,7 @@ def tune_plan(
         typer.Option(help="hyper.dim=8,16,32, server.rate=0.01..0.1 or server.rate='0.01..0.1 log'; may be repeated."),
     ],
     trials: Annotated[int, typer.Option(min=1, help="How many to try; a grid of no more is tried whole.")] = 20,
-    data: Annotated[str, typer.Option(help="A name from `tacit data list`, or a CSV or Parquet file.")] = "tastes",
+    data: Annotated[str, typer.Option(help="A name from `tacit data list`, or a CSV or Parquet file.")] = "groups",
     devices: Annotated[int, typer.Option(min=1, help="People, where the data is a synthetic world.")] = 1000,
     protocol: Annotated[str, typer.Option(help="How to ask; `tacit protocols` lists the ways.")] = "full",
     repeats: Repeats = None,

@@ -13,7 +13,7 @@ from tacit.errors import DataError
 from tacit.lab.data import Population
 from tacit.lab.data.selection import take
 from tacit.lab.data.synthetic import apps, movies
-from tacit.lab.data.synthetic.apps_settings import settings
+from tacit.lab.data.synthetic.apps import apps_settings
 from tacit.lab.evaluation.candidates import SeenBefore
 from tacit.lab.evaluation.protocols import load_protocol
 from tacit.lab.evaluation.sessions import clean, days_of
@@ -207,8 +207,8 @@ def test_active_days_fill_the_span_and_follow_days():
 
 
 def test_the_three_settings_differ_as_they_say():
-    assert settings("strong").shared_links > 2 * settings("weak").shared_links
-    assert settings("strong").own_links < settings("weak").own_links
+    assert apps_settings("strong").shared_links > 2 * apps_settings("weak").shared_links
+    assert apps_settings("strong").own_links < apps_settings("weak").own_links
     world = apps(40, setting="apps500")
     assert world.catalog.n_items == 500
     assert np.unique(world.items).size > 120

@@ -13,7 +13,7 @@ from tacit.core.catalog import Catalog
 from tacit.device.round import adapt
 from tacit.errors import DataError, PlanError
 from tacit.lab.data import Population
-from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.evaluation.candidates import Everything
 from tacit.lab.evaluation.protocols import PROTOCOLS, load_protocol
 from tacit.lab.evaluation.scoring import newcomers, ranked, ranks, top_lists
@@ -68,7 +68,7 @@ def test_every_protocol_asks_every_plan_kind(name):
 
 def test_a_constant_scorer_scores_like_random():
     """MRU with no session says 0 for everything: HR@10 is 10 in the number of candidates."""
-    log = tastes(600, 60, events=12)
+    log = taste_groups(600, 60, events=12)
     split = leave_last_out(log)
     run = simulate(load_plan("mru"), split.train, quiet=True)
     blank = Split(log, split.train, type(split.test)(*(_blank(f, v) for f, v in vars(split.test).items())))
@@ -87,7 +87,7 @@ def _blank(name, value):
 
 
 def test_full_ranking_by_hand():
-    log = tastes(50, 30, events=8)
+    log = taste_groups(50, 30, events=8)
     split = leave_last_out(log)
     run = simulate(load_plan("popularity"), split.train, quiet=True)
     counts = np.bincount(split.train.items, minlength=30)
@@ -100,7 +100,7 @@ def test_full_ranking_by_hand():
 
 
 def test_lists_by_hand():
-    log = tastes(50, 30, events=8)
+    log = taste_groups(50, 30, events=8)
     split = temporal_ratio(log)
     run = simulate(load_plan("popularity"), split.train, quiet=True)
     counts = np.bincount(split.train.items, minlength=30)
@@ -120,7 +120,7 @@ def _without_numbers(run, items, value=np.nan):
 
 def test_an_item_whose_score_is_no_number_comes_last_and_is_not_listed():
     way = load_protocol("full")
-    split = way.split(tastes(50, 30, events=8))
+    split = way.split(taste_groups(50, 30, events=8))
     run = simulate(load_plan("popularity"), split.train, quiet=True)
     item = int(np.bincount(split.test.target).argmax())
     one = _without_numbers(run, [item])
@@ -138,7 +138,7 @@ def test_an_item_whose_score_is_no_number_comes_last_and_is_not_listed():
 @pytest.mark.parametrize("score", [np.nan, 3.0], ids=["no number", "one number"])
 def test_who_is_ranked_by_chance_is_told(score):
     way = load_protocol("full")
-    split = way.split(tastes(50, 30, events=8))
+    split = way.split(taste_groups(50, 30, events=8))
     run = simulate(load_plan("popularity"), split.train, quiet=True)
     assert not way.ask(run, split).doubts
     same = _without_numbers(run, np.arange(30), score)
@@ -150,7 +150,7 @@ def test_who_is_ranked_by_chance_is_told(score):
 
 def test_lists_without_a_number_are_empty_and_told():
     way = load_protocol("bench")
-    split = way.split(tastes(50, 30, events=8))
+    split = way.split(taste_groups(50, 30, events=8))
     run = simulate(load_plan("popularity"), split.train, quiet=True)
     asked = way.ask(_without_numbers(run, np.arange(30)), split)
     assert asked.metrics["HR@10"] == 0
@@ -160,7 +160,7 @@ def test_lists_without_a_number_are_empty_and_told():
 
 def test_people_never_met_are_answered_by_adapting():
     """A newcomer's vector solves the same system as if they had been trained on; nothing is kept of them."""
-    split = held_out_people(tastes(120, 40, events=15), seed=1)
+    split = held_out_people(taste_groups(120, 40, events=15), seed=1)
     run = simulate(load_plan("fcf").with_setting("rounds", 20), split.train, quiet=True)
     before = run.buckets[0].home.local["0"]["vector"].copy()
     found = ranks(run, split, Everything("log"))
@@ -172,7 +172,7 @@ def test_people_never_met_are_answered_by_adapting():
 
 
 def test_an_empty_newcomer_is_answered_too():
-    split = held_out_people(tastes(60, 30, events=8))
+    split = held_out_people(taste_groups(60, 30, events=8))
     bare = Split(split.log, split.train, split.test, people=_empty(split.people))
     run = simulate(load_plan("fcf").with_setting("rounds", 2), split.train, quiet=True)
     assert (ranks(run, bare) >= 1).all()
@@ -189,7 +189,7 @@ def test_a_leaking_protocol_says_so():
 
 
 def test_results_by_how_much_a_person_did():
-    log = tastes(200, 40, events=12)
+    log = taste_groups(200, 40, events=12)
     protocol = load_protocol("full")
     split = protocol.split(log)
     made = protocol.ask(simulate(load_plan("popularity"), split.train, quiet=True), split)
@@ -207,7 +207,7 @@ def test_a_wrong_name_gets_the_nearest():
 
 
 def test_evaluation_does_not_depend_on_chunks(monkeypatch):
-    split = leave_last_out(tastes(70, 40, events=10))
+    split = leave_last_out(taste_groups(70, 40, events=10))
     run = simulate(load_plan("fcf").with_setting("rounds", 3), split.train, quiet=True)
     whole = ranks(run, split)
     monkeypatch.setattr("tacit.lab.evaluation.scoring.CHUNK_SCORES", dict.fromkeys(("cpu", "gpu"), 40 * 8))
@@ -217,7 +217,7 @@ def test_evaluation_does_not_depend_on_chunks(monkeypatch):
 
 @pytest.mark.parametrize("most", [0, 5_000, 100_000])
 def test_people_adapt_in_parties_of_any_size_and_each_once(monkeypatch, most):
-    split = held_out_people(tastes(90, 40, events=30), 0.4)
+    split = held_out_people(taste_groups(90, 40, events=30), 0.4)
     run = simulate(load_plan("privrec").with_setting("rounds", 1), split.train, quiet=True)
     whole, adapted = ranks(run, split), []
 

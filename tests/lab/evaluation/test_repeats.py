@@ -12,9 +12,9 @@ from tacit.core.catalog import Catalog
 from tacit.errors import DataError, PlanError
 from tacit.lab.analysis.report_data import dossier
 from tacit.lab.data import Population
-from tacit.lab.data.describe import describe
+from tacit.lab.data.describe import describe_log
 from tacit.lab.data.selection import owners
-from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.evaluation.candidates import Everything, Sampled
 from tacit.lab.evaluation.protocols import PROTOCOLS, load_protocol
 from tacit.lab.evaluation.repeats import WORDS, choose_repeats, new_items_only, repeat_share, repeats_allowed
@@ -366,10 +366,10 @@ def test_tables_and_reports_show_both_treatments(capsys):
 
 
 def test_a_log_is_described_as_it_will_be_evaluated():
-    found = describe(tie_log())
+    found = describe_log(tie_log())
     assert (found.repeated, found.tied) == (pytest.approx(2 / 14), 0.25)
     assert found.evaluation == choose_repeats(toy()).words
-    assert describe(tastes(20, 30, events=5)).tied is None
+    assert describe_log(taste_groups(20, 30, events=5)).tied is None
 
 
 # ---- ties of time stamps ----
@@ -424,7 +424,7 @@ def test_a_draw_keeps_each_event_whole(seed):
 
 def test_a_draw_needs_times():
     with pytest.raises(DataError, match=r"ties = 'random' needs times"):
-        load_protocol("full", ties="random").split(tastes(20, 30, events=5))
+        load_protocol("full", ties="random").split(taste_groups(20, 30, events=5))
 
 
 def test_a_leak_is_still_told():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tacit.core.catalog import Catalog
 from tacit.errors import DataError
 from tacit.lab.data import Population, from_events
-from tacit.lab.data.selection import compact, core, owners, pick, take
+from tacit.lab.data.selection import compact, k_core, owners, pick, take
 from tacit.lab.evaluation.candidates import Everything, Sampled, SeenBefore
 from tacit.lab.evaluation.sessions import active_people, at_least, clean, cycles_of, days_of, merge_repeats, sessions_of
 from tacit.lab.evaluation.splits import (
@@ -276,7 +276,7 @@ def test_seen_in_training_is_what_training_holds():
 def test_core_takes_until_nothing_changes():
     # item 2 has one user of two items; without it that user has a single event left and falls away too
     user, item = np.array([0, 0, 1, 1, 2, 2, 3]), np.array([0, 1, 0, 1, 1, 2, 2])
-    people = core(from_events(user, item), 2)
+    people = k_core(from_events(user, item), 2)
     assert (len(people), people.catalog.n_items, people.items.size) == (2, 2, 4)
     with pytest.raises(DataError, match=r"core\(9\) leaves nobody; choose a smaller number"):
-        core(from_events(user, item), 9)
+        k_core(from_events(user, item), 9)

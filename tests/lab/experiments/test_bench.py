@@ -213,7 +213,7 @@ def test_what_takes_too_long_is_given_up_and_says_so(monkeypatch, gone, why):
 @pytest.mark.slow
 def test_a_process_of_its_own_makes_the_same_row():
     plan = load_plan("mfu")
-    where = place("tastes", "small")
+    where = place("groups", "small")
     with Worker("small", 300.0) as worker:
         row = worker.make(plan, where, 0)
     here = make(plan, where, 0)

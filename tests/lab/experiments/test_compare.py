@@ -16,14 +16,14 @@ from tacit.cli.compare import compare_plans
 from tacit.cli.tune import tune_plan
 from tacit.core.plan import Plan
 from tacit.errors import DataError, PlanError, RunError
-from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.evaluation.statistics import interval
 from tacit.lab.experiments.compare import compare, listening
 from tacit.lab.experiments.comparison import Comparison
 from tacit.lab.experiments.variants import settings_of, spread, values_of
 from tacit.lab.simulation.stage_runner import Rounds
 
-LOG = tastes(devices=70, items=40, events=12)  # more than a scanned cohort holds: rounds are played one by one
+LOG = taste_groups(users=70, items=40, events=12)  # more than a scanned cohort holds: rounds are played one by one
 FCF = tacit.plan("fcf").with_setting("rounds", 2).with_setting("hyper.dim", 4)
 POPULARITY, MFU, RANDOM = (tacit.plan(name) for name in ("popularity", "mfu", "random"))
 
@@ -62,7 +62,7 @@ def test_a_protocol_that_draws_people_draws_them_once():
 
 def test_sampled_candidates_are_the_same_in_every_run():
     # mfu has no chance in it, but for ties: what differs between two seeds would be the candidates.
-    log = tastes(devices=60, items=150, events=12)
+    log = taste_groups(users=60, items=150, events=12)
     first, second = compare([MFU], log, "dplcf", (0, 1), quiet=True).trials["mfu"]
     np.testing.assert_array_equal(first.answers.values["NDCG@10"], second.answers.values["NDCG@10"])
     other = compare([MFU], log, "dplcf", (1,), quiet=True).trials["mfu"][0]
@@ -157,7 +157,7 @@ def test_what_intervals_and_marks_mean_is_said(found):
 
 
 def test_a_metric_of_lists_has_no_interval():
-    found = compare([MFU, RANDOM], tastes(devices=40, items=60, events=30), "fpl", quiet=True)
+    found = compare([MFU, RANDOM], taste_groups(users=40, items=60, events=30), "fpl", quiet=True)
     score = found.scores["random"]["IC@10"]
     assert (score.interval, score.difference, score.mark) == (None, None, "")
     assert found.scores["random"]["P@10"].interval is not None
@@ -350,7 +350,7 @@ def test_an_interrupted_comparison_goes_on_where_it_stopped(tmp_path, monkeypatc
 def test_a_folder_of_another_run_is_refused_before_anything_runs(tmp_path, started):
     compare([MFU], LOG, seeds=(0,), out=tmp_path, quiet=True)
     started.clear()
-    other = tastes(devices=70, items=40, events=12, seed=1)
+    other = taste_groups(users=70, items=40, events=12, seed=1)
     with pytest.raises(
         RunError, match=r"mfu-seed0 holds a run of another log: \w+, this one's is \w+; name another folder"
     ):
@@ -388,7 +388,7 @@ def command(monkeypatch, tmp_path, capsys):
     app.command(name="tune")(tune_plan)
     monkeypatch.setattr(tacit.cli, "app", app)
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-    monkeypatch.setattr("tacit.lab.data.datasets.open_log", lambda *words: {("tastes", 70, 0): LOG}[words[:3]])
+    monkeypatch.setattr("tacit.lab.data.datasets.open_log", lambda *words: {("groups", 70, 0): LOG}[words[:3]])
     monkeypatch.chdir(tmp_path)
 
     def call(*words):

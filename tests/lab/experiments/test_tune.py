@@ -18,7 +18,7 @@ from tacit.cli.compare import compare_plans
 from tacit.cli.tune import tune_plan
 from tacit.core.plan import Plan
 from tacit.errors import DataError, PlanError
-from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.evaluation.protocols import Protocol, load_protocol
 from tacit.lab.experiments.search import Range, draw, read_search
 from tacit.lab.experiments.search_cost import together
@@ -28,7 +28,7 @@ from tacit.lab.plans.loader import choose, load_plan
 from tacit.privacy.accounting.accountant import compose
 from tacit.privacy.price import price
 
-LOG = tastes(devices=70, items=40, events=12)
+LOG = taste_groups(users=70, items=40, events=12)
 FCF = tacit.plan("fcf").with_setting("hyper.dim", 4)
 SEARCH = {"rounds": [1, 3]}
 

@@ -17,7 +17,7 @@ from tacit.errors import PlanError
 from tacit.lab.analysis.feasibility import warn
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import as_population
-from tacit.lab.data.merge import merge
+from tacit.lab.data.population import extend_log
 from tacit.lab.evaluation.protocols import Answers, Protocol, load_protocol
 from tacit.lab.evaluation.splits import Split
 from tacit.lab.plans.loader import choose
@@ -155,7 +155,7 @@ class Run:
             rounds: how many rounds each stage plays again; as many as the plan says by default.
             options: as for `tacit.simulate`.
         """
-        population = merge(self.population, as_population(log, [self.plan]))
+        population = extend_log(self.population, as_population(log, [self.plan]))
         plan = self.plan
         if rounds is not None:
             stages = tuple(stage.with_rounds(rounds) if stage.rounds else stage for stage in plan.stages)

@@ -1,7 +1,7 @@
-"""Synthetic worlds of any size, made by our own code from a seed. No person lives in them.
+"""Synthetic logs of any size, generated from a seed by our own code. No person is in them.
 
-`apps` is a launch log of telephones; `movies` is a rating log of people, features, titles and organisations.
-Their pages are in docs/worlds.md.
+`apps` is a log of app launches; `movies` is a rating log with user features, titles and organisations.
+docs/worlds.md describes both.
 """
 
 from tacit.lab.data.synthetic.apps import apps

@@ -10,7 +10,7 @@ import numpy as np
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
 from tacit.lab.data.organisations import held
-from tacit.lab.data.selection import compact, core, pick
+from tacit.lab.data.selection import compact, k_core, pick
 from tacit.lab.evaluation.protocols import load_protocol
 from tacit.lab.evaluation.splits import Split
 from tacit.lab.experiments.compare import cut
@@ -26,7 +26,7 @@ class Size:
 
     people: Mapping[str, int]  # at most; a log that is not named is taken whole
     world: Mapping[str, Mapping[str, Any]]  # how large the synthetic ones are made
-    core: Mapping[str, int]  # items need so many people and people so many items
+    k_core: Mapping[str, int]  # items need so many people and people so many items
     largest: float  # numbers in a network, beside its table of items
 
 
@@ -83,7 +83,7 @@ def _cuts(name: str, how: Size) -> list[tuple[str, Callable[[Population], Popula
     cuts: list[tuple[str, Callable[[Population], Population]]] = []
     if name in how.core:
         least = how.core[name]
-        cuts.append((f"items and people with at least {least} of each other", lambda log: core(log, least)))
+        cuts.append((f"items and people with at least {least} of each other", lambda log: k_core(log, least)))
     if name in how.people:
         cuts.append(("drawn from {before:,} people", lambda log: some(log, how.people[name])))
     return cuts
