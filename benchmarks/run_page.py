@@ -59,7 +59,7 @@ def demo() -> str:
     """What each plan reaches, sends and promises."""
     lines = []
     for name, trial in stories().items():
-        whole, found = trial.run.price.whole, trial.answers.metrics
+        whole, found = trial.run.price.whole, trial.evaluation.metrics
         promised = ["", ""] if trial.epsilon == "∞" else [f"{_an(whole.unit)} {whole.unit}", TRUSTED[whole.trust]]
         metrics = [f"{found[metric]:.3f}" for metric in ("HR@10", "NDCG@10")]
         lines.append([name, *metrics, trial.sent, trial.epsilon, *promised])

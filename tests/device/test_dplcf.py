@@ -15,7 +15,7 @@ from tacit.errors import PlanError
 from tacit.lab.data import from_events
 from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.evaluation.scoring import ranks
-from tacit.lab.evaluation.splits import held_out_people, leave_last_out
+from tacit.lab.evaluation.splits import held_out_users, leave_last_out
 from tacit.lab.plans.loader import choose, load_plan
 from tacit.lab.runs.run import simulate
 from tacit.lab.simulation import cooccurrence
@@ -158,7 +158,7 @@ def test_the_score_sums_the_candidate_s_own_neighbours():
 def test_it_learns_tastes_and_new_people_get_them_for_free():
     log = taste_groups(users=600, items=120, events=15)
     plan = choose("dplcf", {"hyper.neighbours": 10}, epsilon=3.0)
-    for split in (leave_last_out(log), held_out_people(log, seed=0)):
+    for split in (leave_last_out(log), held_out_users(log, seed=0)):
         private = (ranks(cooccurrence.learn(plan, split.train), split) <= 10).mean()
         popular = (ranks(simulate("popularity", split.train, quiet=True), split) <= 10).mean()
         assert private > popular + 0.1

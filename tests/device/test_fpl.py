@@ -13,7 +13,7 @@ from tacit.device.methods.fpl import Own, PairwiseLearning
 from tacit.errors import PlanError
 from tacit.lab.data.selection import pick
 from tacit.lab.data.synthetic.small import checkerboard, taste_groups
-from tacit.lab.evaluation.scoring import newcomers
+from tacit.lab.evaluation.scoring import new_user_homes
 from tacit.lab.plans.loader import choose, load_plan, plan_names
 from tacit.lab.runs.run import simulate
 from tacit.nets.factor.bpr import Penalties, draw_pair, had_of, slopes
@@ -181,7 +181,7 @@ def test_who_took_part_keeps_their_vector_and_a_stranger_finds_one():
     np.testing.assert_array_equal(
         run.method.adapt(jax.random.key(0), run.params, local, own)["person"], local["person"]
     )
-    strangers = newcomers(run, pick(world, np.arange(4)))
+    strangers = new_user_homes(run, pick(world, np.arange(4)))
     assert all(int(leaf) == 0 for bucket in strangers for leaf in bucket.home.local["0"]["learned"])
     history = [int(item) for item in world.items[world.offsets[4] : world.offsets[5]]]
     best = run.recommend(history=history, k=1)

@@ -10,7 +10,7 @@ from tacit.device.method import build
 from tacit.errors import PlanError
 from tacit.lab.baselines.central.bpr import Pace, descents, first_factors
 from tacit.lab.data.synthetic.small import taste_groups
-from tacit.lab.evaluation.candidates import Everything, Sampled
+from tacit.lab.evaluation.candidates import AllItems, Sampled
 from tacit.lab.plans.loader import choose
 from tacit_papers import Options, paper
 from tacit_papers.dplcf import study
@@ -220,7 +220,7 @@ def test_central_baselines_are_scored_with_the_server_s_own_vectors(log):
     train = log.split.train
     had = [set(train.items[train.offsets[u] : train.offsets[u + 1]].tolist()) for u in range(150)]
     expected = [1 + len({i for i in range(t + 1, 140)} - had[u]) for u, t in enumerate(target)]
-    np.testing.assert_array_equal(central_ranks(scores, log.split, Everything(), 0), expected)
+    np.testing.assert_array_equal(central_ranks(scores, log.split, AllItems(), 0), expected)
 
 
 @pytest.mark.slow

@@ -12,10 +12,10 @@ from tacit.device.method import build
 from tacit.errors import PlanError
 from tacit.lab.baselines.central.bpr import _ascend, _draw, one_by_one
 from tacit.lab.data.synthetic.small import taste_groups
-from tacit.lab.evaluation.protocols import Answers
+from tacit.lab.evaluation.protocols import EvaluationResult
 from tacit.lab.evaluation.scoring import top_lists
 from tacit.lab.evaluation.splits import Split
-from tacit.lab.experiments.search import Tried, Tuned
+from tacit.lab.experiments.search import SearchResult, SearchTrial
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
 from tacit_papers import Options, paper
@@ -37,7 +37,7 @@ PEAKS = {"sFPL": 1.0, "pFPL": 0.5, "sFPL+": 0.5, "pFPL+": 1.0}  # where each for
 SCORES = {"random": 0.01, "top-pop": 0.05, "vae": 0.3, "bpr-mf": 0.2, "fcf": 0.15, "fcf-authors": 0.1}
 
 
-def told(plan: Plan, split: Split, seed: int) -> Answers:
+def told(plan: Plan, split: Split, seed: int) -> EvaluationResult:
     """In place of learning and evaluating: numbers that are known; a slow test below does both."""
     stage = plan.stages[0]
     if plan.name == "vae":  # the second topology after the longer time
@@ -50,7 +50,9 @@ def told(plan: Plan, split: Split, seed: int) -> Answers:
     return answers(level, split, [seed, len(plan.name)])
 
 
-def told_central(plan: Plan, split: Split, looks, seed: int, by: str = "record", pi: float = 1.0) -> Iterator[Answers]:
+def told_central(
+    plan: Plan, split: Split, looks, seed: int, by: str = "record", pi: float = 1.0
+) -> Iterator[EvaluationResult]:
     """In place of triples in the lab: BPR-MF is best at rate 0.005 with 8 factors after 3 epochs."""
     hyper = plan.stages[0].hyper
     for epochs in looks:
@@ -59,12 +61,12 @@ def told_central(plan: Plan, split: Split, looks, seed: int, by: str = "record",
         yield answers(level, split, [seed, 3])
 
 
-def answers(level: float, split: Split, seed: list[int]) -> Answers:
+def answers(level: float, split: Split, seed: list[int]) -> EvaluationResult:
     people = np.unique(split.test.device)
     noise = np.random.default_rng(seed).normal(0, 0.01, people.size)
     values = {"P@10": level + noise - noise.mean(), "R@10": level - noise + noise.mean()}
     metrics = {"P@10": level, "R@10": level, "F1@10": level, "IC@10": 100 * level, "G@10": level}
-    return Answers("fpl", "all", metrics, values, people, ())
+    return EvaluationResult("fpl", "all", metrics, values, people, ())
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +231,7 @@ def test_the_paper_s_own_numbers_keep_the_paper_s_orders():
 
 def test_forms_do_as_many_triples_as_the_log_has_records(log):
     one = Study(log, QUICK, (0,))
-    one.factors = Tuned((Tried({"rate": 0.05, "dim": 4, "epochs": 3}, 1.0),))
+    one.factors = SearchResult((SearchTrial({"rate": 0.05, "dim": 4, "epochs": 3}, 1.0),))
     for row in ("pFPL", "pFPL+"):
         stage = one.plan(row, 0.5, 10).stages[0]
         assert stage.rounds * stage.hyper["triples"] * log.people == pytest.approx(10 * log.records, rel=0.1)
@@ -277,7 +279,7 @@ def test_triples_are_drawn_by_record_or_by_person(by):
 def test_triples_in_the_lab_do_as_well_as_one_device_a_round(log):
     """The same law: F1 over some seeds is as high as that of the engine's rounds."""
     one = Study(log, QUICK, (0,))
-    one.factors = Tuned((Tried({"rate": 0.05, "dim": 4, "epochs": 8}, 1.0),))
+    one.factors = SearchResult((SearchTrial({"rate": 0.05, "dim": 4, "epochs": 8}, 1.0),))
     lab, rounds = [], []
     for seed in range(4):
         one.seeds = (seed,)

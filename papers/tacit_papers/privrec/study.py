@@ -21,7 +21,7 @@ from tacit.lab.data.synthetic.apps import BEGIN, generate_apps
 from tacit.lab.data.synthetic.apps import apps_settings as settings_of
 from tacit.lab.evaluation.protocols import load_protocol
 from tacit.lab.evaluation.splits import Split
-from tacit.lab.evaluation.statistics import Interval, interval
+from tacit.lab.evaluation.statistics import ConfidenceInterval, interval
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import Run, simulate
 from tacit.lab.simulation.buckets import prepare
@@ -114,7 +114,7 @@ class Log:
         """What a plan answers on a seed's split: for every metric, and for `CHANCE`, a value for each person."""
         if (plan.digest, seed) not in self.known:
             run = simulate(plan, self.split(seed).train, seed=seed, quiet=True, performance=Performance(grid=self.grid))
-            answers = WAY.ask(run, self.split(seed), seed)
+            answers = WAY.evaluate(run, self.split(seed), seed)
             self.known[plan.digest, seed] = {**answers.values, CHANCE: np.isin(answers.units, answers.by_chance)}
         return self.known[plan.digest, seed]
 
@@ -193,7 +193,7 @@ class Study:
         """The metric, over people and seeds."""
         return float(self.values[row][metric].mean())
 
-    def interval(self, row: str, metric: str) -> Interval:
+    def interval(self, row: str, metric: str) -> ConfidenceInterval:
         """The same with its interval."""
         return interval(self.values[row][metric])
 
@@ -256,7 +256,7 @@ def by_round(log: Log, plan: Plan, seed: int, wanted: tuple[int, ...], metric: s
     def look(run: Run) -> dict[str, float]:
         done = next(calls)
         if done in wanted and done not in found:
-            found[done] = WAY.ask(run, split, seed).metrics[metric]
+            found[done] = WAY.evaluate(run, split, seed).metrics[metric]
         return {}
 
     simulate(

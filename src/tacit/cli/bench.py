@@ -1,4 +1,4 @@
-"""`tacit reproduce --all`: every plan on every log, asked in one way, kept row by row."""
+"""`tacit reproduce --all`: every plan on every log of the bench, under one protocol, saved row by row."""
 
 from pathlib import Path
 
@@ -12,13 +12,12 @@ def run_bench(
     data: list[str], plans: list[str], seeds: int, size: str, limit: float | None, out: Path | None, as_json: bool
 ) -> None:
     """Make the rows that the file does not hold, then print all of them, and what to use for what."""
-    from tacit.lab.experiments.bench import Options, bench
-    from tacit.lab.experiments.bench.advice import advice
-    from tacit.lab.experiments.bench.tables import tables
+    from tacit.lab.experiments.bench import BenchOptions, bench
+    from tacit.lab.experiments.bench.tables import advice, bench_tables
 
-    options = Options(tuple(data), tuple(plans), tuple(range(seeds)), size, limit or LIMIT.get(size), quiet=False)
-    book = bench(options, out or DEFAULT).to_dict()
+    options = BenchOptions(tuple(data), tuple(plans), tuple(range(seeds)), size, limit or LIMIT.get(size), quiet=False)
+    results = bench(options, out or DEFAULT).to_dict()
     if as_json:
-        print_json(book)
+        print_json(results)
     else:
-        print(tables(book["rows"]), advice(book["rows"]), f"kept in {out or DEFAULT}", sep="\n\n")
+        print(bench_tables(results["rows"]), advice(results["rows"]), f"kept in {out or DEFAULT}", sep="\n\n")

@@ -86,11 +86,11 @@ def describe(
 
 def _active(log, cycles: int) -> dict[str, list[int]]:
     """Who is active in each cycle: cut by the calendar, and by each person's own active days."""
-    from tacit.lab.evaluation.sessions import active_people, cycles_of
+    from tacit.lab.evaluation.sessions import active_users, cycles_of
 
     ways = {"active_by_calendar": False, "active_by_own_days": True}
     return {
-        name: active_people(log, cycles_of(log, cycles, balanced), cycles).tolist() for name, balanced in ways.items()
+        name: active_users(log, cycles_of(log, cycles, balanced), cycles).tolist() for name, balanced in ways.items()
     }
 
 

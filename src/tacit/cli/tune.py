@@ -30,13 +30,13 @@ def tune_plan(
 ) -> None:
     """Search for good settings, and say what that would cost on real devices."""
     from tacit.lab.data.datasets import open_log
-    from tacit.lab.experiments.search import read_search
+    from tacit.lab.experiments.search import parse_search
     from tacit.lab.experiments.tune import tune
     from tacit.lab.plans.loader import load_plan
 
     if out is not None and out.suffix != ".toml":
         raise typer.BadParameter(f"--out takes a file that ends in .toml, got {str(out)!r}.")
-    chosen, space = with_settings(load_plan(plan), setting or []), dict(read_search(text) for text in search)
+    chosen, space = with_settings(load_plan(plan), setting or []), dict(parse_search(text) for text in search)
     options = {"trials": trials, "protocol": protocol, "metric": metric, "repeats": repeats, "ties": ties, "seed": seed}
     found = tune(chosen, open_log(data, devices, seed, [chosen]), space, **options, quiet=True if as_json else None)
     if out is not None:
@@ -55,7 +55,7 @@ def _write(found: Any, out: Path) -> None:
 
     out.parent.mkdir(parents=True, exist_ok=True)
     words = (
-        f"# The best of {len(found.attempts)} trials by {found.metric} ({found.test.answers.protocol}): "
+        f"# The best of {len(found.attempts)} trials by {found.metric} ({found.test.evaluation.protocol}): "
         f"{found.best.value:.4f} on the validation part, {found.tested:.4f} on the test part.\n"
     )
     write_text(out, words + found.best.variant.plan.to_toml())
@@ -71,7 +71,7 @@ def _print(found: Any) -> None:
         values = (attempt.variant.setting.get(path, "") for path in found.search)
         table.add_row(*map(str, values), _number(attempt.value, attempt.interval), f"{attempt.seconds:.1f}")
     Console().print(table)
-    best, asked = found.best, found.test.answers
+    best, asked = found.best, found.test.evaluation
     interval = asked.interval(found.metric) if found.metric in asked.values else None
     print(f"best: {best.variant.name}")
     chosen = f"the highest of {len(found.attempts)}, so it flatters"

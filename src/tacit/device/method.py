@@ -32,6 +32,8 @@ class Method(eqx.Module):
     learns: ClassVar[bool]  # whether it learns a person's own taste for items they never touched
     item_by_item: ClassVar[bool] = False  # whether one interaction changes one position of an update at most
     withholds: ClassVar[bool] = False  # whether it heeds `History.share`, the share of items that a person discloses
+    scores_nothing: ClassVar[bool] = False  # whether it only prepares a later stage
+    of_organisations: ClassVar[bool] = False  # whether a device may be an organisation with the events of many users
     suggested: ClassVar[dict[str, Any]]  # a Stage that works, as data; a plan may say otherwise
 
     @abstractmethod

@@ -16,7 +16,7 @@ from tacit.lab.data.synthetic import apps, movies
 from tacit.lab.data.synthetic.apps import apps_settings
 from tacit.lab.evaluation.candidates import SeenBefore
 from tacit.lab.evaluation.protocols import load_protocol
-from tacit.lab.evaluation.sessions import clean, days_of
+from tacit.lab.evaluation.sessions import days_of, drop_quick_repeats
 from tacit.lab.plans.loader import load_plan
 from tacit.lab.runs.run import simulate
 
@@ -136,12 +136,12 @@ def test_the_library_asks_as_the_evaluation_above_does():
     """Two implementations of one protocol, one on arrays, one through every device's own score, agree to tie-breaking."""
     world = apps(150, seed=3)
     expected = StaticEvaluation(world).hit_rates()
-    log = clean(world)
+    log = drop_quick_repeats(world)
     day, protocol = days_of(log), load_protocol("seqmf")
     protocol = replace(protocol, offer=lambda split, seed: SeenBefore(split, plus_target=True))
     split = replace(protocol.split(world), train=take(log, day <= day.max() - 21))
     for row, name in zip(expected, ("random", "mru", "mfu", "sr", "sr-od")):
-        found = protocol.ask(simulate(load_plan(name), split.train, quiet=True), split).metrics
+        found = protocol.evaluate(simulate(load_plan(name), split.train, quiet=True), split).metrics
         np.testing.assert_allclose(
             [found[f"HR@{n}"] for n in (1, 3, 5)], row, atol=0.025 if name == "random" else 0.012
         )

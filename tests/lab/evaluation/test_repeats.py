@@ -15,11 +15,11 @@ from tacit.lab.data import Population
 from tacit.lab.data.describe import describe_log
 from tacit.lab.data.selection import owners
 from tacit.lab.data.synthetic.small import taste_groups
-from tacit.lab.evaluation.candidates import Everything, Sampled
+from tacit.lab.evaluation.candidates import AllItems, Sampled
 from tacit.lab.evaluation.protocols import PROTOCOLS, load_protocol
 from tacit.lab.evaluation.repeats import WORDS, choose_repeats, new_items_only, repeat_share, repeats_allowed
 from tacit.lab.evaluation.scoring import ranks
-from tacit.lab.evaluation.sessions import shuffle_ties, tied
+from tacit.lab.evaluation.sessions import shuffle_ties, tied_events
 from tacit.lab.evaluation.splits import LeakWarning, leave_last_out
 from tacit.lab.experiments.compare import compare
 from tacit.lab.experiments.trial import trial
@@ -54,7 +54,7 @@ def no_repeats(n_items=8):
 def evaluated(name, log, repeats=None, plan="popularity"):
     way = load_protocol(name, repeats=repeats)
     split = way.split(log)
-    return way.ask(simulate(load_plan(plan), split.train, quiet=True), split)
+    return way.evaluate(simulate(load_plan(plan), split.train, quiet=True), split)
 
 
 def dcg(*found):
@@ -129,9 +129,9 @@ def test_a_target_that_is_no_candidate_is_a_miss():
     split = leave_last_out(toy())
     run = simulate(load_plan("popularity"), split.train, quiet=True)
     last = np.iinfo(np.int32).max
-    assert ranks(run, split, Everything()).tolist() == [last, 2, 1, last]
-    assert ranks(run, split, Everything("log")).tolist() == [last, 2, 1, last]
-    assert ranks(run, split, Everything("nothing")).tolist() == [1, 4, 2, 2]
+    assert ranks(run, split, AllItems()).tolist() == [last, 2, 1, last]
+    assert ranks(run, split, AllItems("log")).tolist() == [last, 2, 1, last]
+    assert ranks(run, split, AllItems("nothing")).tolist() == [1, 4, 2, 2]
     wide = leave_last_out(toy(102))
     run = simulate(load_plan("popularity"), wide.train, quiet=True)
     assert ranks(run, wide, Sampled(wide, 99)).tolist() == [last, 2, 1, last]
@@ -165,7 +165,11 @@ def counts_of(train):
 def candidates_by_definition(name, split, case):
     """What may be listed for a test case, from the words of the protocol."""
     device, target, n = split.test.device[case], split.test.target[case], split.log.catalog.n_items
-    history = set(split.asked.items[split.asked.offsets[device] : split.asked.offsets[device + 1]].tolist())
+    history = set(
+        split.test_population.items[
+            split.test_population.offsets[device] : split.test_population.offsets[device + 1]
+        ].tolist()
+    )
     events = slice(split.log.offsets[device], split.log.offsets[device + 1])
     ever = set(split.log.items[events].tolist())
     before = set(split.log.items[split.log.offsets[device] : split.test.event[case]].tolist())
@@ -207,11 +211,11 @@ def test_ranks_agree_with_the_definition(name, repeats):
     log = long_log(repeats)
     if name == "seqmf-week":
         log = replace(log, times=log.times / 8)
-    for treatment in (None,) if PROTOCOLS[name].only else ("new", "all"):
+    for treatment in (None,) if PROTOCOLS[name].fixed_repeats else ("new", "all"):
         way = load_protocol(name, repeats=treatment)
         split = way.split(log)
         run = simulate(load_plan("popularity"), split.train, quiet=True)
-        got = ranks(run, split, way.offer(split, 0))
+        got = ranks(run, split, way.make_candidates(split, 0))
         for cut in (1, 5, 10):
             low, high = slow_hits(name, split, counts_of(split.train), cut).T
             assert (low <= (got <= cut)).all()
@@ -226,11 +230,11 @@ def test_lists_agree_with_the_definition(name, repeats):
         log = replace(
             log, items=np.concatenate([np.tile(np.arange(22) + u, 3)[:45] for u in range(30)]).astype(np.int32)
         )
-    for treatment in (None,) if PROTOCOLS[name].only else ("new", "all"):
+    for treatment in (None,) if PROTOCOLS[name].fixed_repeats else ("new", "all"):
         way = load_protocol(name, repeats=treatment)
         split = way.split(log)
         run = simulate(load_plan("popularity"), split.train, quiet=True)
-        answers, counts = way.ask(run, split), counts_of(split.train)
+        answers, counts = way.evaluate(run, split), counts_of(split.train)
         low, high = slow_hits(name, split, counts, 10).T
         per_person = [(low[mine].sum(), high[mine].sum()) for mine in _by_device(split, answers.units)]
         recalled = answers.values.get("HR@10")
@@ -252,7 +256,7 @@ def test_sampled_rows_follow_the_treatment(name, repeats):
     """The target, then 99 different others: such as the person never had, or any."""
     way = load_protocol(name, repeats=repeats)
     split = way.split(long_log(True))
-    rows = way.offer(split, 0).rows(np.arange(len(split.test)))
+    rows = way.make_candidates(split, 0).rows(np.arange(len(split.test)))
     assert rows.shape[1] == 100
     assert (np.sort(rows, axis=1)[:, 1:] != np.sort(rows, axis=1)[:, :-1]).all()
     ever = [set(split.log.items[split.log.offsets[u] : split.log.offsets[u + 1]].tolist()) for u in split.test.device]
@@ -278,7 +282,7 @@ def test_no_case_of_new_items_only_asks_for_what_a_person_has(name, repeats):
     assert ("new items only" if split.repeats == "new" else "repeats allowed") in split.treatment
     if split.repeats == "new":
         assert not split.seen.any()
-    answers = way.ask(simulate(load_plan("popularity"), split.train, quiet=True), split)
+    answers = way.evaluate(simulate(load_plan("popularity"), split.train, quiet=True), split)
     assert answers.treatment == split.treatment
     if answers.parts:
         whole = next(part for part in answers.parts if part.label == WORDS[split.repeats])
@@ -311,7 +315,7 @@ def test_the_choice_is_made_once_for_a_search():
     log = log_of(*people, n_items=30)
     assert choose_repeats(log).repeats == "all"
     found = tune("popularity", log, {"rounds": [1]}, quiet=True)
-    assert found.test.answers.repeats == "all"
+    assert found.test.evaluation.repeats == "all"
     assert "repeats allowed" in found.to_dict()["treatment"]
 
 
@@ -340,9 +344,9 @@ def test_both_treatments_can_be_made_from_either():
 def test_every_face_says_the_treatment():
     log = toy(30)
     run = simulate("popularity", log, protocol="full", repeats="all", quiet=True)
-    assert run.answers.treatment.startswith("repeats allowed")
+    assert run.evaluation.treatment.startswith("repeats allowed")
     assert run.evaluate() == run.metrics
-    assert run.answers.repeats == "all", "evaluating again keeps the treatment"
+    assert run.evaluation.repeats == "all", "evaluating again keeps the treatment"
     found = compare(["popularity", "mfu"], log, repeats="new", quiet=True)
     assert found.common.treatment == "new items only, as requested"
     assert found.to_dict()["treatment"] == "new items only, as requested"
@@ -397,7 +401,7 @@ def test_ties_are_counted_and_told():
 
 def test_a_draw_moves_ties_alone_and_moves_them_evenly():
     log = tie_log()
-    assert tied(log).tolist() == [False, False, False, True] + [False] * 10
+    assert tied_events(log).tolist() == [False, False, False, True] + [False] * 10
     last = [int(shuffle_ties(log, seed).items[3]) for seed in range(200)]
     assert 70 < last.count(2) < 130
     assert set(last) == {0, 2}

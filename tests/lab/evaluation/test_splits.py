@@ -9,14 +9,22 @@ from tacit.core.catalog import Catalog
 from tacit.errors import DataError
 from tacit.lab.data import Population, from_events
 from tacit.lab.data.selection import compact, k_core, owners, pick, take
-from tacit.lab.evaluation.candidates import Everything, Sampled, SeenBefore
-from tacit.lab.evaluation.sessions import active_people, at_least, clean, cycles_of, days_of, merge_repeats, sessions_of
+from tacit.lab.evaluation.candidates import AllItems, Sampled, SeenBefore
+from tacit.lab.evaluation.sessions import (
+    active_users,
+    cycles_of,
+    days_of,
+    drop_quick_repeats,
+    merge_repeats,
+    sessions_of,
+    with_min_events,
+)
 from tacit.lab.evaluation.splits import (
     LeakWarning,
     calendar_days,
     cold_start,
     cycle,
-    held_out_people,
+    held_out_users,
     leave_last_out,
     month_sessions,
     temporal_ratio,
@@ -110,17 +118,17 @@ def test_calendar_days_and_sessions():
 
 def test_held_out_people_take_no_part():
     world = random_log(30, seed=2)
-    split = held_out_people(world, seed=1)
+    split = held_out_users(world, seed=1)
     assert len(split.train) + len(split.people) == len(world)
     assert (split.people.lengths == split.log.lengths // 2).all()
     assert split.test.target.tolist() == split.log.items[split.test.event].tolist()
-    again, other = held_out_people(world, seed=1), held_out_people(world, seed=2)
+    again, other = held_out_users(world, seed=1), held_out_users(world, seed=2)
     assert again.people.digest == split.people.digest != other.people.digest
 
 
 def test_held_out_positives_by_label():
     world = log(*[[(t, t) for t in range(4)]] * 5, labels=[5, 5, 2, 4] * 5)
-    split = held_out_people(world, positive=lambda label: label > 3)
+    split = held_out_users(world, positive=lambda label: label > 3)
     assert split.test.target.tolist() == [3]
 
 
@@ -155,11 +163,11 @@ def test_month_sessions_warn_that_they_leak():
     assert not any("leak" in note for note in last.notes)
 
 
-@pytest.mark.parametrize("split", [leave_last_out, temporal_ratio, calendar_days, held_out_people])
+@pytest.mark.parametrize("split", [leave_last_out, temporal_ratio, calendar_days, held_out_users])
 @pytest.mark.parametrize("seed", range(5))
 def test_nobody_is_trained_on_their_own_future(split, seed):
     made = split(random_log(seed=seed))
-    asked = made.asked
+    asked = made.test_population
     for device, event in zip(made.test.device, made.test.event):
         mine = asked.times[asked.offsets[device] : asked.offsets[device + 1]]
         assert (mine <= made.log.times[event]).all()
@@ -177,7 +185,7 @@ def test_days_cycles_and_who_is_active():
         for day in np.unique(days):
             assert np.unique(mine[days == day]).size == 1, "a day is not cut"
     busy = np.flatnonzero([np.unique(days_of(world)[person == u]).size >= 5 for u in range(len(world))])
-    balanced, calendar = (active_people(world, one, 5) for one in (cycle, cycles_of(world, 5, balanced=False)))
+    balanced, calendar = (active_users(world, one, 5) for one in (cycle, cycles_of(world, 5, balanced=False)))
     assert balanced.min() >= busy.size, "everybody with enough days is active in every cycle"
     assert balanced.sum() >= calendar.sum()
 
@@ -195,16 +203,16 @@ def test_a_cycle_is_answered_from_the_cycles_before():
 def test_cleaning_drops_a_relaunch_within_three_seconds():
     second = 1 / DAY
     world = log([(1, 5), (1 + 2 * second, 5), (1 + 4 * second, 5), (1 + 5 * second, 6), (1 + 6 * second, 5)])
-    assert clean(world).items.tolist() == [5, 6, 5]
+    assert drop_quick_repeats(world).items.tolist() == [5, 6, 5]
 
 
 def test_merge_repeats_and_at_least():
     world = log([(1, 5), (2, 6), (3, 5)], [(1, 7)])
     merged = merge_repeats(world)
     assert merged.items.tolist() == [6, 5, 7]
-    assert len(at_least(merged, 2)) == 1
+    assert len(with_min_events(merged, 2)) == 1
     with pytest.raises(DataError, match="leaves nobody"):
-        at_least(merged, 9)
+        with_min_events(merged, 9)
 
 
 def test_sessions_break_at_a_pause_and_between_people():
@@ -261,7 +269,7 @@ def test_seen_before_is_what_was_used_before_the_moment(plus_target):
         else:
             assert row[0] == -1
             assert set(row[row >= 0]) == before
-    assert Everything().rows(np.arange(3)) is None
+    assert AllItems().rows(np.arange(3)) is None
 
 
 def test_seen_in_training_is_what_training_holds():

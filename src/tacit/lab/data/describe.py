@@ -8,7 +8,7 @@ import numpy as np
 
 from tacit.lab.data import Population
 from tacit.lab.evaluation.repeats import choose_repeats, percent, repeat_share
-from tacit.lab.evaluation.sessions import tied
+from tacit.lab.evaluation.sessions import tied_events
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 TAIL = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -85,7 +85,7 @@ def describe_log(world: Population) -> LogStatistics:
 def tied_ends(world: Population) -> float:
     """The share of the users whose last event has the time stamp of the one before it: only the order in the file decides between them."""
     last = world.offsets[1:][world.lengths > 1] - 1
-    return float(tied(world)[last].mean()) if last.size else 0.0
+    return float(tied_events(world)[last].mean()) if last.size else 0.0
 
 
 def _pairs(world: Population) -> int:
