@@ -46,10 +46,10 @@ def answers(name, plan, log, seed=0):
 
 @every
 @pytest.mark.filterwarnings("ignore::tacit.lab.evaluation.splits.LeakWarning")
-def test_every_protocol_asks_every_plan_kind(name):
+def test_every_protocol_evaluates_every_kind_of_plan(name):
     log = big_log()
     if name == "seqmf-week":  # a log of days, not of months
-        with pytest.raises(DataError, match=r"found no session of two events in the last 1 day\(s\); ask in more days"):
+        with pytest.raises(DataError, match=r"found no session of two events in the last 1 day\(s\); test on more days"):
             answers(name, "random", log)
         log = replace(log, times=log.times / 20.1)
     found = {plan: answers(name, plan, log) for plan in ("random", "popularity", "mfu")}
@@ -67,7 +67,7 @@ def test_every_protocol_asks_every_plan_kind(name):
 
 
 def test_a_constant_scorer_scores_like_random():
-    """MRU with no session says 0 for everything: HR@10 is 10 in the number of candidates."""
+    """MRU with no session scores 0 everywhere: HR@10 is 10 in the number of candidates."""
     log = taste_groups(600, 60, events=12)
     split = leave_last_out(log)
     run = simulate(load_plan("mru"), split.train, quiet=True)
@@ -136,29 +136,29 @@ def test_an_item_whose_score_is_no_number_comes_last_and_is_not_listed():
 
 
 @pytest.mark.parametrize("score", [np.nan, 3.0], ids=["no number", "one number"])
-def test_who_is_ranked_by_chance_is_told(score):
+def test_users_ranked_by_chance_are_reported(score):
     way = load_protocol("full")
     split = way.split(taste_groups(50, 30, events=8))
     run = simulate(load_plan("popularity"), split.train, quiet=True)
     assert not way.evaluate(run, split).warnings
     same = _without_numbers(run, np.arange(30), score)
     assert rank_targets(same, split).by_chance.all()
-    asked = way.evaluate(same, split)
-    np.testing.assert_array_equal(asked.by_chance, np.unique(split.test.device))
-    assert asked.warnings[0].startswith("chance ranks 50 of 50 people; half of the items or more have one score")
+    found = way.evaluate(same, split)
+    np.testing.assert_array_equal(found.by_chance, np.unique(split.test.device))
+    assert found.warnings[0].startswith("chance ranks 50 of 50 users; half of the items or more have one score")
 
 
-def test_lists_without_a_number_are_empty_and_told():
+def test_lists_without_scores_are_empty_and_reported():
     way = load_protocol("bench")
     split = way.split(taste_groups(50, 30, events=8))
     run = simulate(load_plan("popularity"), split.train, quiet=True)
-    asked = way.evaluate(_without_numbers(run, np.arange(30)), split)
-    assert asked.metrics["HR@10"] == 0
-    assert asked.warnings[0].startswith("50 of 50 lists are empty: no candidate is left, or scores are no numbers")
+    found = way.evaluate(_without_numbers(run, np.arange(30)), split)
+    assert found.metrics["HR@10"] == 0
+    assert found.warnings[0].startswith("50 of 50 lists are empty: no candidate is left, or scores are no numbers")
     assert not way.evaluate(run, split).warnings
 
 
-def test_people_never_met_are_answered_by_adapting():
+def test_new_users_are_evaluated_after_adapting():
     """A newcomer's vector solves the same system as if they had been trained on; nothing is kept of them."""
     split = held_out_users(taste_groups(120, 40, events=15), seed=1)
     run = simulate(load_plan("fcf").with_setting("rounds", 20), split.train, quiet=True)
@@ -188,7 +188,7 @@ def test_a_leaking_protocol_says_so():
     assert any("leak" in note for note in split.notes)
 
 
-def test_results_by_how_much_a_person_did():
+def test_results_by_length_of_history():
     log = taste_groups(200, 40, events=12)
     protocol = load_protocol("full")
     split = protocol.split(log)
@@ -216,7 +216,7 @@ def test_evaluation_does_not_depend_on_chunks(monkeypatch):
 
 
 @pytest.mark.parametrize("most", [0, 5_000, 100_000])
-def test_people_adapt_in_parties_of_any_size_and_each_once(monkeypatch, most):
+def test_users_adapt_in_batches_of_any_size_and_once_each(monkeypatch, most):
     split = held_out_users(taste_groups(90, 40, events=30), 0.4)
     run = simulate(load_plan("privrec").with_setting("rounds", 1), split.train, quiet=True)
     whole, adapted = ranks(run, split), []

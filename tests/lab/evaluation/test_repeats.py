@@ -1,4 +1,4 @@
-"""Evaluation where people repeat items: right answers known by hand, for every protocol, with and without repeats."""
+"""Evaluation with repeated items: expected values by hand, for every protocol, with and without repeats."""
 
 from dataclasses import replace
 
@@ -39,15 +39,15 @@ def log_of(*people, n_items, times=True):
 
 
 def toy(n_items=8):
-    """Four people. Counted once a person, before the last event: item 0 four times, 1 three, 3 two, 2 once.
+    """Four users. Counted once a user, before the last event: item 0 four times, 1 three, 3 two, 2 once.
 
-    The first and the last person are asked for something they have.
+    The targets of the first and the last user are items they have.
     """
     return log_of([0, 1, 2, 0], [0, 1, 2], [0, 3, 1], [0, 1, 3, 1], n_items=n_items)
 
 
 def no_repeats(n_items=8):
-    """The same counts, but everybody is asked for something new: 3, 2, 1 and 2."""
+    """The same counts, but every target is new: 3, 2, 1 and 2."""
     return log_of([0, 1, 2, 3], [0, 1, 2], [0, 3, 1], [0, 1, 3, 2], n_items=n_items)
 
 
@@ -66,7 +66,7 @@ def dcg(*found):
 
 @pytest.mark.parametrize("name", ["full", "bench"])
 def test_new_items_only_by_hand(name):
-    """The second person lacks 2, 3 and what nobody has: 3 is before 2. The third lacks 1 and 2: 1 is first."""
+    """The second user lacks 2, 3 and the items of no user: 3 is before 2. The third lacks 1 and 2: 1 is first."""
     found = evaluated(name, toy(), "new")
     assert found.units.tolist() == [1, 2]
     assert found.metrics["NDCG@10"] == dcg(2, 1)
@@ -88,7 +88,7 @@ def test_without_repeats_by_hand(name):
     found = evaluated(name, no_repeats())
     assert found.metrics["NDCG@10"] == dcg(1, 2, 1, 1)
     assert found.parts == ()
-    assert found.treatment == "new items only: no person has an item twice"
+    assert found.treatment == "new items only: no user has an item twice"
 
 
 def test_sampled_candidates_by_hand():
@@ -107,7 +107,7 @@ def test_a_table_of_both_treatments_by_hand():
         assert [part.label for part in (new, everything, had, unseen)] == [
             "new items only",
             "repeats allowed",
-            "repeats allowed, items the person has",
+            "repeats allowed, items the user has",
             "repeats allowed, new items",
         ]
         assert [part.cases for part in (new, everything, had, unseen)] == [2, 4, 2, 2]
@@ -118,7 +118,7 @@ def test_a_table_of_both_treatments_by_hand():
 
 
 def test_popularity_cannot_win_by_what_is_left_out():
-    """Everybody is asked for what they have, and nobody has it for a reason: the answer says so instead of a number."""
+    """Every target is an item that the user has: an error instead of a number."""
     log = log_of([0, 1, 0], [0, 2, 2], n_items=30)
     with pytest.raises(DataError, match=r"All 2 test cases .* repeats='all'"):
         evaluated("full", log, "new")
@@ -253,7 +253,7 @@ def _by_device(split, devices):
 @pytest.mark.parametrize("repeats", ["new", "all"])
 @pytest.mark.parametrize("name", ["dplcf", "fedseqrec"])
 def test_sampled_rows_follow_the_treatment(name, repeats):
-    """The target, then 99 different others: such as the person never had, or any."""
+    """The target, then 99 different others: items that the user never had, or any."""
     way = load_protocol(name, repeats=repeats)
     split = way.split(long_log(True))
     rows = way.make_candidates(split, 0).rows(np.arange(len(split.test)))
@@ -267,7 +267,7 @@ def test_sampled_rows_follow_the_treatment(name, repeats):
 @pytest.mark.filterwarnings("ignore::tacit.lab.evaluation.splits.LeakWarning")
 @pytest.mark.parametrize("repeats", [True, False], ids=["repeats", "none"])
 @pytest.mark.parametrize("name", sorted(PROTOCOLS))
-def test_no_case_of_new_items_only_asks_for_what_a_person_has(name, repeats):
+def test_no_target_of_new_items_only_is_an_item_of_the_user(name, repeats):
     log = long_log(repeats)
     if name == "seqmf-week":
         log = replace(log, times=log.times / 8)
@@ -301,7 +301,7 @@ def test_the_choice_follows_the_log():
     few = choose_repeats(toy())
     assert (few.repeats, few.words) == (
         "new",
-        "new items only: 14 % of the events repeat an item of the same person; repeats='all' evaluates these too",
+        "new items only: 14 % of the events repeat an item of the same user; repeats='all' evaluates these too",
     )
     often = choose_repeats(log_of([0, 0, 0, 1], [1, 1, 1, 1, 0], n_items=2))
     assert often.repeats == "all"
@@ -320,7 +320,7 @@ def test_the_choice_is_made_once_for_a_search():
 
 
 def test_a_treatment_that_makes_no_sense_is_refused():
-    with pytest.raises(PlanError, match=r"seqmf ranks what a person has used before.*repeats must be 'all', got 'new'"):
+    with pytest.raises(PlanError, match=r"seqmf ranks items that a user has used before.*repeats must be 'all', got 'new'"):
         load_protocol("seqmf", repeats="new")
     with pytest.raises(PlanError, match=r"fpl merges repeated events.*repeats must be 'new', got 'all'"):
         load_protocol("fpl", repeats="all")
@@ -359,13 +359,13 @@ def test_tables_and_reports_show_both_treatments(capsys):
     print_trials([tried])
     shown = " ".join(capsys.readouterr().out.split())
     assert "full: among all items not yet seen; new items only, as requested" in shown
-    for words in ("new items only │ 2 │ 0.815", "repeats allowed │ 4 │ 0.673", "2 of 4 test cases ask for an item"):
+    for words in ("new items only │ 2 │ 0.815", "repeats allowed │ 4 │ 0.673", "2 of 4 test cases have a target"):
         assert words in shown
     page = render([dossier(tried, specimen=False)])
     assert "New items only, as requested." in page
     assert '<th scope="col" class="number">repeats allowed<small>4</small></th>' in page
     plain = render([dossier(trial(load_plan("popularity"), no_repeats(30), quiet=True), specimen=False)])
-    assert "New items only: no person has an item twice." in plain
+    assert "New items only: no user has an item twice." in plain
     assert "repeats allowed<small>" not in plain
 
 
@@ -387,7 +387,7 @@ def tie_log():
     return replace(log, times=times)
 
 
-def test_ties_are_counted_and_told():
+def test_ties_are_counted_and_reported():
     split = load_protocol("full", repeats="all").split(tie_log())
     note = next(note for note in split.notes if "time stamp" in note)
     assert note == (
@@ -431,7 +431,7 @@ def test_a_draw_needs_times():
         load_protocol("full", ties="random").split(taste_groups(20, 30, events=5))
 
 
-def test_a_leak_is_still_told():
+def test_a_leak_is_still_reported():
     with pytest.warns(LeakWarning):
         split = load_protocol("fedseqrec", repeats="all").split(long_log(True))
     assert any("leak" in note for note in split.notes)

@@ -1,4 +1,4 @@
-"""Splits: who sees what, and that nobody is shown what comes after."""
+"""Splits: training data and test cases by hand, and no training on the future of a test case."""
 
 import numpy as np
 import pytest
@@ -112,11 +112,11 @@ def test_calendar_days_and_sessions():
     assert split.test.recent[:, -2:].tolist() == [[-1, 2], [2, 3], [-1, 4], [-1, 7]]
     assert split.test.session[0] == split.test.session[1] != split.test.session[2]
     assert split.train.lengths.tolist() == [1, 0]
-    assert any("1 people have no training event" in note for note in split.notes)
-    assert any("items are asked for that training never saw" in note for note in split.notes)
+    assert any("1 users have no training event" in note for note in split.notes)
+    assert any("target items never occur in training" in note for note in split.notes)
 
 
-def test_held_out_people_take_no_part():
+def test_held_out_users_take_no_part():
     world = random_log(30, seed=2)
     split = held_out_users(world, seed=1)
     assert len(split.train) + len(split.people) == len(world)
@@ -153,7 +153,7 @@ def test_cold_start_by_days():
 
 def test_month_sessions_warn_that_they_leak():
     person = [(0, 1), (1, 2), (2, 3), (40, 4), (41, 5), (80, 6)]
-    with pytest.warns(LeakWarning, match="50% of the questions come before"):
+    with pytest.warns(LeakWarning, match="50% of the test cases precede training events"):
         split = month_sessions(log(person))
     assert split.test.target.tolist() == [3, 5]
     assert split.train.items.tolist() == [1, 2, 4]
@@ -165,11 +165,11 @@ def test_month_sessions_warn_that_they_leak():
 
 @pytest.mark.parametrize("split", [leave_last_out, temporal_ratio, calendar_days, held_out_users])
 @pytest.mark.parametrize("seed", range(5))
-def test_nobody_is_trained_on_their_own_future(split, seed):
+def test_no_user_is_trained_on_their_own_future(split, seed):
     made = split(random_log(seed=seed))
-    asked = made.test_population
+    evaluated = made.test_population
     for device, event in zip(made.test.device, made.test.event):
-        mine = asked.times[asked.offsets[device] : asked.offsets[device + 1]]
+        mine = evaluated.times[evaluated.offsets[device] : evaluated.offsets[device + 1]]
         assert (mine <= made.log.times[event]).all()
     assert not any("leak" in note for note in made.notes)
 
@@ -196,7 +196,7 @@ def test_a_cycle_is_answered_from_the_cycles_before():
     split = cycle(world, cycles, 2, gap=3 * DAY)
     assert (cycles[split.test.event] == 2).all()
     assert split.train.items.size == (cycles < 2).sum()
-    with pytest.raises(DataError, match="cycle asks in 1 to 3, got 0"):
+    with pytest.raises(DataError, match="cycle tests on cycles 1 to 3, got 0"):
         cycle(world, cycles, 0)
 
 
@@ -211,7 +211,7 @@ def test_merge_repeats_and_at_least():
     merged = merge_repeats(world)
     assert merged.items.tolist() == [6, 5, 7]
     assert len(with_min_events(merged, 2)) == 1
-    with pytest.raises(DataError, match="leaves nobody"):
+    with pytest.raises(DataError, match="leaves no user"):
         with_min_events(merged, 9)
 
 
@@ -221,7 +221,7 @@ def test_sessions_break_at_a_pause_and_between_people():
     assert sessions_of(world).tolist() == [0, 0, 1, 2]
 
 
-def test_times_are_asked_for_in_a_sentence():
+def test_missing_times_are_one_sentence():
     world = log([(1, 0), (2, 1)])
     bare = Population(world.catalog, world.offsets, world.items)
     for split in (calendar_days, month_sessions):
@@ -239,12 +239,12 @@ def test_sampled_candidates_were_never_touched():
     assert rows.shape == (len(split.test), 51)
     assert 0 < split.seen.mean() < 1
     for row, device, target, seen in zip(rows, split.test.device, split.test.target, split.seen):
-        assert row[0] == (-1 if seen else target), "what the person has is no candidate"
+        assert row[0] == (-1 if seen else target), "items of the user are no candidates"
         mine = world.items[world.offsets[device] : world.offsets[device + 1]]
         assert not np.isin(row[1:], mine).any()
         assert np.unique(row).size == 51
     np.testing.assert_array_equal(rows, Sampled(split, 50, seed=1).rows(np.arange(len(split.test))))
-    with pytest.raises(DataError, match="somebody has fewer"):
+    with pytest.raises(DataError, match="some user has fewer"):
         Sampled(split, 195)
 
 
@@ -281,10 +281,10 @@ def test_seen_in_training_is_what_training_holds():
         assert set(row[row >= 0]) == known | {target}
 
 
-def test_core_takes_until_nothing_changes():
+def test_the_core_is_filtered_until_nothing_changes():
     # item 2 has one user of two items; without it that user has a single event left and falls away too
     user, item = np.array([0, 0, 1, 1, 2, 2, 3]), np.array([0, 1, 0, 1, 1, 2, 2])
     people = k_core(from_events(user, item), 2)
     assert (len(people), people.catalog.n_items, people.items.size) == (2, 2, 4)
-    with pytest.raises(DataError, match=r"core\(9\) leaves nobody; choose a smaller number"):
+    with pytest.raises(DataError, match=r"k_core\(9\) leaves no user; choose a smaller number"):
         k_core(from_events(user, item), 9)

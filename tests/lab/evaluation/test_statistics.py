@@ -65,7 +65,7 @@ def test_a_wider_level_is_a_wider_interval():
 
 def test_an_interval_reads_well():
     found = interval(np.full(1, 0.25))
-    assert str(found) == "0.2500 [0.2500, 0.2500] (95%, 1 user): one user says nothing about others"
+    assert str(found) == "0.2500 [0.2500, 0.2500] (95%, 1 user): one user allows no interval"
     assert str(interval(np.full(3, 0.1))).endswith("(95%, 3 users): every user has the same value")
     assert str(interval(COIN)).endswith("] (95%, 500 users)")
 

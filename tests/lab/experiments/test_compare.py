@@ -152,7 +152,7 @@ def test_what_intervals_and_marks_mean_is_said(found):
     assert found.marks.endswith("and a paired t-test over the 2 seeds, p < 0.05 uncorrected.")
     one = replace(found, seeds=(3,), trials={name: some[:1] for name, some in found.trials.items()})
     assert one.covers.endswith(
-        "over 1 seed: it covers which users happen to be asked. The luck of a run comes on top; one seed cannot show it."
+        "over 1 seed: it covers the sampling of users. The variation between runs comes on top; one seed cannot show it."
     )
     assert one.marks.endswith("one seed cannot tell a better plan from a luckier run.")
     assert one.scores["mfu"]["HR@10"].by_seeds is None
