@@ -49,7 +49,9 @@ def answers(name, plan, log, seed=0):
 def test_every_protocol_evaluates_every_kind_of_plan(name):
     log = big_log()
     if name == "seqmf-week":  # a log of days, not of months
-        with pytest.raises(DataError, match=r"found no session of two events in the last 1 day\(s\); test on more days"):
+        with pytest.raises(
+            DataError, match=r"found no session of two events in the last 1 day\(s\); test on more days"
+        ):
             answers(name, "random", log)
         log = replace(log, times=log.times / 20.1)
     found = {plan: answers(name, plan, log) for plan in ("random", "popularity", "mfu")}

@@ -320,7 +320,9 @@ def test_the_choice_is_made_once_for_a_search():
 
 
 def test_a_treatment_that_makes_no_sense_is_refused():
-    with pytest.raises(PlanError, match=r"seqmf ranks items that a user has used before.*repeats must be 'all', got 'new'"):
+    with pytest.raises(
+        PlanError, match=r"seqmf ranks items that a user has used before.*repeats must be 'all', got 'new'"
+    ):
         load_protocol("seqmf", repeats="new")
     with pytest.raises(PlanError, match=r"fpl merges repeated events.*repeats must be 'new', got 'all'"):
         load_protocol("fpl", repeats="all")
