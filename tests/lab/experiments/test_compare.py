@@ -143,8 +143,8 @@ def test_p_values_are_those_of_paired_tests_after_holm(found):
         assert found.scores[name]["HR@10"].difference.t == pytest.approx(p)
 
 
-def test_what_intervals_and_marks_mean_is_said(found):
-    assert "over the 70 users asked, each with the mean of its values over 2 seeds" in found.covers
+def test_the_meaning_of_intervals_and_marks_is_printed(found):
+    assert "over the 70 users evaluated, each with the mean of its values over 2 seeds" in found.covers
     assert "a mean has a standard deviation of" in found.covers
     assert (
         "below fcf rounds=1: paired t-test over the same users, p < 0.05 after Holm's correction for 4" in found.marks

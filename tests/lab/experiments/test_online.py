@@ -1,4 +1,4 @@
-"""A plan that lives along with its people: who knows what when, and what it costs them."""
+"""Online evaluation: what is known in each cycle, and what it costs."""
 
 from dataclasses import replace
 
@@ -151,7 +151,7 @@ def test_a_cycle_in_which_nobody_is_active_is_no_number():
 
 
 def test_bad_cycles_are_refused(log):
-    with pytest.raises(DataError, match=r"live needs every to be at least 1 cycle, got 0"):
+    with pytest.raises(DataError, match=r"simulate_cycles needs every to be at least 1 cycle, got 0"):
         simulate_cycles("mru", log, 4, every=0)
     with pytest.raises(DataError, match=r"cycles_of needs at least 2 cycles, got 1"):
         simulate_cycles("mru", log, 1, every=1)

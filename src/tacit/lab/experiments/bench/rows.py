@@ -90,8 +90,8 @@ def bench_log(name: str, size: str) -> BenchLog:
 
 def _selections(name: str, how: Size) -> list[tuple[str, Callable[[Population], Population]]]:
     found: list[tuple[str, Callable[[Population], Population]]] = []
-    if name in how.core:
-        k = how.core[name]
+    if name in how.k_core:
+        k = how.k_core[name]
         found.append((f"items and people with at least {k} of each other", lambda log: k_core(log, k)))
     if name in how.people:
         found.append(("drawn from {before:,} people", lambda log: sample_users(log, how.people[name])))
