@@ -98,7 +98,7 @@ def test_temporal_ratio_by_hand():
     assert split.test.target.tolist() == [9, 0]  # ⌊.2·11⌋ = 2
     assert split.valid.target.tolist() == [8]  # ⌊.2·9⌋ = 1
     assert split.train.lengths.tolist() == [9, 2]
-    assert "1 of 2 devices are too short" in split.notes[0]
+    assert "1 of 2 devices have too few events" in split.notes[0]
 
 
 def test_calendar_days_and_sessions():
