@@ -26,7 +26,7 @@ from deploy_page import fill_page
 
 from support.deployment import Deployment
 from support.loopback import Loopback
-from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
 
@@ -37,7 +37,7 @@ RESULTS = Path(__file__).parent / "results" / "deploy.json"
 def measure(people: list[int], rounds: int, seconds: float) -> dict:
     """Play some rounds over real processes; the first compiles, so the rest are counted."""
     plan = choose("fcf", {"rounds": rounds, "hyper.dim": 8})
-    world = tastes(devices=sum(people), items=200, events=12)
+    world = taste_groups(users=sum(people), items=200, events=12)
     with tempfile.TemporaryDirectory() as folder:
         deployment = Deployment(Path(folder), plan, world, people)
         with Loopback(deployment, "--wait", seconds, "--deadline", seconds) as deployed:

@@ -22,7 +22,7 @@ import numpy as np
 from harness import RESULTS, machine, peak_memory, race, rounds_of, write
 
 from tacit.lab.data import Population
-from tacit.lab.data.synthetic.small import histories
+from tacit.lab.data.synthetic.small import random_histories
 from tacit.lab.plans.loader import choose
 from tacit.lab.simulation import cooccurrence
 from tacit.lab.simulation.engine import Job
@@ -161,7 +161,7 @@ def engine(people: Population):
 
 def w3(repeats: int) -> dict:
     people, items, events = SIZES["w3"]
-    log = histories(people, items, events)
+    log = random_histories(people, items, events)
     had, rng = truth_of(log), np.random.default_rng(0)
     ours = pipeline(log)
     packed = np.packbits(flipped(rng, had), axis=1)
@@ -176,7 +176,7 @@ def w3(repeats: int) -> dict:
 
 def paper(repeats: int) -> dict:
     people, items, events = SIZES["paper"]
-    log = histories(people, items, events)
+    log = random_histories(people, items, events)
     cpu = jax.default_backend() == "cpu"
     ways = (
         {"tiles": pipeline(log, Progress())} if cpu else {"at once": at_once(log), "a round of simulate": engine(log)}

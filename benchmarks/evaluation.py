@@ -14,7 +14,7 @@ from speed import fcf, movielens
 
 from tacit.core.plan import Plan
 from tacit.lab.data import Population
-from tacit.lab.data.synthetic.small import histories
+from tacit.lab.data.synthetic.small import random_histories
 from tacit.lab.evaluation.scoring import ranks, top_lists
 from tacit.lab.evaluation.splits import leave_last_out
 from tacit.lab.runs.run import Run
@@ -33,7 +33,7 @@ def started(plan: Plan, train: Population) -> Run:
 def main(repeats: int = 7) -> None:
     folder = Path(os.environ.get("TACIT_DATA", "data")) / "ml-1m"
     real = (folder / "ratings.dat").exists()
-    split = leave_last_out(movielens(folder) if real else histories(6040, 3706, 165))
+    split = leave_last_out(movielens(folder) if real else random_histories(6040, 3706, 165))
     run = started(fcf("own").with_setting("rounds", 1000), split.train)
     users = jnp.asarray(np.random.default_rng(0).normal(size=(len(split.train), 32)), jnp.float32)
     table = run.params["items"]

@@ -20,7 +20,7 @@ from tacit.errors import PlanError
 from tacit.lab.data import Population, from_events
 from tacit.lab.evaluation import splits
 from tacit.lab.evaluation.scoring import top_lists
-from tacit.lab.experiments.variants import fitting
+from tacit.lab.experiments.variants import applicable_settings
 from tacit.lab.plans.loader import choose, load_plan, plan_names
 from tacit.lab.plans.publish import make_bundle
 from tacit.lab.runs import recommend as run_recommend
@@ -51,7 +51,7 @@ def untrained(name: str) -> Plan:
             wanted = {f"{number}.{path}": value} if number > 1 else {path: value}
             for setting in (wanted, {key: DEEP.get(path) for key in wanted}):
                 try:
-                    plan = choose(plan, fitting(plan, setting))
+                    plan = choose(plan, applicable_settings(plan, setting))
                     break
                 except PlanError:
                     continue
@@ -172,7 +172,7 @@ def test_lists_are_the_same_after_learning(name, tmp_path):
     """A whole deployment, message by message: nodes of 1 and 3 users learn, then recommend without the server."""
     world, plan = (
         long_world(),
-        choose(name, fitting(load_plan(name), {"rounds": min(2, load_plan(name).stages[0].rounds)})),
+        choose(name, applicable_settings(load_plan(name), {"rounds": min(2, load_plan(name).stages[0].rounds)})),
     )
     deployment = Deployment(tmp_path, plan, world, (1, PEOPLE - 1)).enrol().play()
     run = simulate(plan, world, seed=0, quiet=True)

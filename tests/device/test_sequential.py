@@ -20,7 +20,7 @@ from tacit.lab.baselines.central.next_item import Pool, draw_targets, pool
 from tacit.lab.data import from_events
 from tacit.lab.data.organisations import organisations
 from tacit.lab.data.synthetic import movies
-from tacit.lab.evaluation.candidates import Everything
+from tacit.lab.evaluation.candidates import AllItems
 from tacit.lab.evaluation.scoring import ranks
 from tacit.lab.evaluation.splits import leave_last_out
 from tacit.lab.plans.loader import choose
@@ -313,7 +313,7 @@ def test_order_is_learned(name):
     run = simulate(choose(name, {f"hyper.{key}": value for key, value in hyper.items()}), split.train, quiet=True)
     # Thirty people are too few to learn the order from masked items: bert4rec knows which seven. The chain below has more.
     best = 7 if name == "bert4rec" else 1
-    assert (ranks(run, split, Everything("nothing")) <= best).mean() > 0.95
+    assert (ranks(run, split, AllItems("nothing")) <= best).mean() > 0.95
 
 
 @pytest.mark.parametrize("name", CENTRAL)
@@ -364,7 +364,7 @@ def test_each_is_nearly_as_good_as_one_can_be(name):
     hyper = {"dim": 32, "window": 10, "negatives": 0, "rate": 0.005, "batch": 32}
     hyper |= {"epochs": 80, "wide": 64} if name == "bert4rec" else {"epochs": 6}
     run = simulate(choose(name, {f"hyper.{key}": value for key, value in hyper.items()}), split.train, quiet=True)
-    right = (ranks(run, split, Everything("nothing")) == 1).mean()
+    right = (ranks(run, split, AllItems("nothing")) == 1).mean()
     known = (chain_successors(split) == split.test.target).mean()
     assert known - 0.06 < right <= known + 0.03
 

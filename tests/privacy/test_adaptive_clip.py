@@ -20,7 +20,7 @@ from tacit.core.run_folder import Folder
 from tacit.errors import PlanError, RunError
 from tacit.lab.analysis.report_data import report_data
 from tacit.lab.audits.claim_audit import audit
-from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import Run, simulate
 from tacit.lab.simulation import stage_runner
@@ -35,7 +35,7 @@ from tacit.server.round import add_reports, begin, close, zero_total
 from tacit.server.rules.mean_step import MeanStep
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
-WORLD = tastes(devices=90, items=60, events=10)
+WORLD = taste_groups(users=90, items=60, events=10)
 LENGTHS = np.sqrt([np.unique(WORLD.items[a:b]).size for a, b in zip(WORLD.offsets, WORLD.offsets[1:])])
 COHORTS = {"all": {}, "fixed": {"count": 30}, "poisson": {"rate": 0.3}, "pass": {"count": 30}}
 

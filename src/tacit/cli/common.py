@@ -78,7 +78,7 @@ def print_trials(results: list) -> None:
         for result, fact in zip(results, facts):
             table.add_row(result.run.plan.name, *fact.values())
     Console().print(table)
-    print_treatment({result.run.plan.name: result.answers for result in results})
+    print_treatment({result.run.plan.name: result.evaluation for result in results})
     for note in dict.fromkeys(note for result in results for note in result.notes):
         print(f"note: {note}")
     for line in sorted({result.terms for result in results}):
@@ -108,7 +108,7 @@ def _facts(result: Any, intervals: bool) -> dict[str, str]:
     """The cells of a trial; a metric has an interval where it is defined for each user."""
     found = result.intervals if intervals else {}
     spread = {name: f" ± {(one.high - one.low) / 2:.3f}" for name, one in found.items()}
-    metrics = {name: f"{value:.3f}{spread.get(name, '')}" for name, value in result.answers.metrics.items()}
+    metrics = {name: f"{value:.3f}{spread.get(name, '')}" for name, value in result.evaluation.metrics.items()}
     cost = {"sent/device": result.sent, "ε per run": result.epsilon, "seconds": f"{result.seconds:.1f}"}
     return {**metrics, **cost}
 

@@ -12,7 +12,7 @@ ORDER = 50  # in `tacit --help`
 
 def command(
     plans: Annotated[list[str], typer.Argument(help="Built-in plans, or TOML files.")],
-    data: LogName = "tastes",
+    data: LogName = "groups",
     devices: Devices = 1000,
     protocol: ProtocolName = "full",
     repeats: Repeats = None,
@@ -34,13 +34,13 @@ def command(
     """Run several plans, or one with several values of a setting, and test which differ."""
     from tacit.lab.data.datasets import open_log
     from tacit.lab.experiments.compare import compare
-    from tacit.lab.experiments.variants import spread
+    from tacit.lab.experiments.variants import sweep_variants
     from tacit.lab.plans.loader import load_plan
 
     settings, swept = parsed(setting or []), dict(_swept(text) for text in sweep or [])
     options = {"settings": settings, "repeats": repeats, "ties": ties, "reference": reference, "out": out}
     options["quiet"] = True if as_json else None
-    variants, _ = spread([load_plan(plan) for plan in plans], swept, settings)
+    variants, _ = sweep_variants([load_plan(plan) for plan in plans], swept, settings)
     log = open_log(data, devices, 0, [variant.plan for variant in variants])
     try:
         found = compare(plans, log, protocol, range(seeds), swept, **options)
@@ -57,12 +57,12 @@ def command(
 
 
 def _swept(text: str) -> tuple[str, list[Any]]:
-    from tacit.lab.experiments.variants import values_of
+    from tacit.lab.experiments.variants import parse_values
 
     path, equals, values = text.partition("=")
     if not equals:
         raise typer.BadParameter(f"--sweep takes name=value,value, got {text!r}.")
-    return path.strip(), values_of(values)
+    return path.strip(), parse_values(values)
 
 
 def _print(found: Any) -> None:
@@ -82,7 +82,7 @@ def _print(found: Any) -> None:
         for column in columns:
             table.add_row(column, *(fact[column] for fact in facts.values()))
     Console().print(table)
-    print_treatment({name: found.pooled(name).answers for name in found.names})
+    print_treatment({name: found.pooled(name).evaluation for name in found.names})
     print(f"± is half an interval. {found.covers}")
     if len(found.names) > 1:
         print(found.marks)

@@ -19,8 +19,7 @@ def list_datasets(as_json: AsJson = False) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from tacit.lab.data.datasets import about_dataset, dataset_names
-    from tacit.lab.data.sources.places import data_folder
+    from tacit.lab.data.datasets import about_dataset, data_folder, dataset_names
 
     entries = [about_dataset(name) for name in dataset_names()]
     if as_json:
@@ -40,14 +39,14 @@ def get(name: Annotated[str, typer.Argument(help="A name from `tacit data list`.
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     from tacit.lab.data.datasets import about_dataset
-    from tacit.lab.data.download import get as download
+    from tacit.lab.data.download import download as download
 
     entry = about_dataset(name)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=_stderr(), disable=not _stderr().is_terminal) as progress:
         task = progress.add_task(name, total=entry.size)
         place = download(name, progress=lambda done, total: progress.update(task, completed=done, total=total))
-    if any(source.sha256 is None for source in entry.sources):
+    if any(file.sha256 is None for file in entry.files):
         print("No checksum is known for this dataset, so the download was not verified.")
     print(f"{name} is in {place}. Terms: {entry.terms}. Cite: {entry.cite}.")
 
@@ -72,7 +71,7 @@ def describe(
     if name is None:
         raise typer.BadParameter("describe needs a dataset or a file, or --papers.")
     from tacit.lab.data.datasets import dataset, dataset_names
-    from tacit.lab.data.describe import describe as statistics
+    from tacit.lab.data.describe import describe_log as statistics
     from tacit.lab.data.describe import print_bars, print_statistics
     from tacit.lab.data.interactions import interactions
 
@@ -91,11 +90,11 @@ def describe(
 
 def _active(log, cycles: int) -> dict[str, list[int]]:
     """The number of active users in each cycle, by the calendar and by each user's own active days."""
-    from tacit.lab.evaluation.sessions import active_people, cycles_of
+    from tacit.lab.evaluation.sessions import active_users, cycles_of
 
     ways = {"active_by_calendar": False, "active_by_own_days": True}
     return {
-        name: active_people(log, cycles_of(log, cycles, balanced), cycles).tolist() for name, balanced in ways.items()
+        name: active_users(log, cycles_of(log, cycles, balanced), cycles).tolist() for name, balanced in ways.items()
     }
 
 
@@ -111,7 +110,7 @@ def _describe_papers(as_json: bool) -> None:
 def _size(entry) -> str:
     if entry.built_in:
         return "none needed"
-    if not entry.sources:
+    if not entry.files:
         return "by hand"
     return "unknown" if entry.size is None else f"{entry.size / 1e6:,.1f} MB"
 

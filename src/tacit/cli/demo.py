@@ -42,11 +42,11 @@ def command(
     from tacit.report import write_report
 
     warnings.simplefilter("ignore", FeasibilityWarning)  # the table and the report show what it would say
-    log = open_log("tastes", devices, seed)
+    log = open_log("groups", devices, seed)
     print(f"A synthetic log of {devices:,} people and 200 items; each user's last item is held out for the test.\n")
     trials = {name: _trial(name, plan, settings, log, seed) for name, plan, settings in STORIES}
     print_trials(list(trials.values()))
-    page = write_report([report_data(trial, name, {"data": "tastes"}) for name, trial in trials.items()], out)
+    page = write_report([report_data(trial, name, {"data": "groups"}) for name, trial in trials.items()], out)
     print(f"\nThe report is in {page}: open it in a browser.{NEXT}")
 
 

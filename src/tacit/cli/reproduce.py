@@ -85,13 +85,14 @@ def _run_bench(
     data: list[str], plans: list[str], seeds: int, size: str, limit: float | None, out: Path | None, as_json: bool
 ) -> None:
     """Compute the rows that the file lacks, then print all rows and advice on what to use."""
-    from tacit.lab.experiments.bench import Options, bench
-    from tacit.lab.experiments.bench.advice import advice
-    from tacit.lab.experiments.bench.tables import tables
+    from tacit.lab.experiments.bench import BenchOptions, bench
+    from tacit.lab.experiments.bench.tables import advice, bench_tables
 
-    options = Options(tuple(data), tuple(plans), tuple(range(seeds)), size, limit or BENCH_LIMIT.get(size), quiet=False)
-    book = bench(options, out or BENCH_FILE).to_dict()
+    options = BenchOptions(
+        tuple(data), tuple(plans), tuple(range(seeds)), size, limit or BENCH_LIMIT.get(size), quiet=False
+    )
+    results = bench(options, out or BENCH_FILE).to_dict()
     if as_json:
-        print_json(book)
+        print_json(results)
     else:
-        print(tables(book["rows"]), advice(book["rows"]), f"saved in {out or BENCH_FILE}", sep="\n\n")
+        print(bench_tables(results["rows"]), advice(results["rows"]), f"saved in {out or BENCH_FILE}", sep="\n\n")

@@ -19,7 +19,7 @@ def command(
     trials: Annotated[
         int, typer.Option(min=1, help="The number of trials; a grid of at most so many is tried completely.")
     ] = 20,
-    data: LogName = "tastes",
+    data: LogName = "groups",
     devices: Devices = 1000,
     protocol: ProtocolName = "full",
     repeats: Repeats = None,
@@ -36,13 +36,13 @@ def command(
 ) -> None:
     """Search for good settings, and show what the search would cost on real devices."""
     from tacit.lab.data.datasets import open_log
-    from tacit.lab.experiments.search import read_search
+    from tacit.lab.experiments.search import parse_search
     from tacit.lab.experiments.tune import tune
     from tacit.lab.plans.loader import load_plan
 
     if out is not None and out.suffix != ".toml":
         raise typer.BadParameter(f"--out takes a file that ends in .toml, got {str(out)!r}.")
-    chosen, space = with_settings(load_plan(plan), setting or []), dict(read_search(text) for text in search)
+    chosen, space = with_settings(load_plan(plan), setting or []), dict(parse_search(text) for text in search)
     options = {"trials": trials, "protocol": protocol, "metric": metric, "repeats": repeats, "ties": ties, "seed": seed}
     found = tune(chosen, open_log(data, devices, seed, [chosen]), space, **options, quiet=True if as_json else None)
     if out is not None:
@@ -61,7 +61,7 @@ def _write(found: Any, out: Path) -> None:
 
     out.parent.mkdir(parents=True, exist_ok=True)
     words = (
-        f"# The best of {len(found.attempts)} trials by {found.metric} ({found.test.answers.protocol}): "
+        f"# The best of {len(found.attempts)} trials by {found.metric} ({found.test.evaluation.protocol}): "
         f"{found.best.value:.4f} on the validation part, {found.tested:.4f} on the test part.\n"
     )
     write_text(out, words + found.best.variant.plan.to_toml())
@@ -77,14 +77,14 @@ def _print(found: Any) -> None:
         values = (attempt.variant.setting.get(path, "") for path in found.search)
         table.add_row(*map(str, values), _number(attempt.value, attempt.interval), f"{attempt.seconds:.1f}")
     Console().print(table)
-    best, answers = found.best, found.test.answers
-    interval = answers.interval(found.metric) if found.metric in answers.values else None
+    best, result = found.best, found.test.evaluation
+    interval = result.interval(found.metric) if found.metric in result.values else None
     print(f"best: {best.variant.name}")
     chosen = f"the highest of {len(found.attempts)}, so it is optimistic"
     print(f"validation {found.metric}: {_number(best.value, best.interval)}, {chosen}")
     print(
-        f"test {found.metric}: {_number(found.tested, interval)}, evaluated once; {answers.protocol}: among {answers.candidates}; "
-        f"{answers.treatment}"
+        f"test {found.metric}: {_number(found.tested, interval)}, evaluated once; {result.protocol}: among {result.candidates}; "
+        f"{result.treatment}"
     )
     for note in found.notes:
         print(f"note: {note}")

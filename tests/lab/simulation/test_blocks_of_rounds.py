@@ -12,7 +12,7 @@ from tacit.device.gate import send
 from tacit.device.history import plain_history
 from tacit.device.methods.fpl import PairwiseLearning
 from tacit.device.round import KEYS, enter, new_home, work
-from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
 from tacit.lab.simulation import stage_runner
@@ -24,7 +24,7 @@ from tacit.nets.factor.bpr import had_of, not_had
 from tacit.privacy.mechanism import build_mechanism
 from tacit.server.round import open_round
 
-WORLD = tastes(devices=90, items=60, events=10)  # too many to count as a few
+WORLD = taste_groups(users=90, items=60, events=10)  # too many to count as a few
 PLANS = {
     "fpl": {"hyper.dim": 4},
     "fpl-dp": {"hyper.dim": 4, "hyper.triples": 20, "privacy.epsilon": 100.0},

@@ -24,7 +24,7 @@ from tacit.device.gate import send
 from tacit.errors import DataError, DeviceError, PlanError, RunError
 from tacit.lab.baselines.baseline import fitted_methods
 from tacit.lab.data import Population, from_events
-from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.plans.loader import load_plan
 from tacit.lab.runs.run import simulate
 from tacit.lab.simulation.buckets import group_by_length, homes_by_id, split_large
@@ -406,7 +406,7 @@ def test_truncated_histories_keep_the_latest_events():
 
 
 def test_the_built_in_log_is_made_from_its_seed():
-    one, two, other = tastes(50, seed=1), tastes(50, seed=1), tastes(50, seed=2)
+    one, two, other = taste_groups(50, seed=1), taste_groups(50, seed=1), taste_groups(50, seed=2)
     assert one.digest == two.digest != other.digest
     for u in range(50):
         mine = one.items[one.offsets[u] : one.offsets[u + 1]]

@@ -15,7 +15,7 @@ from test_engine import fcf, run
 from support.toys import same
 from tacit.core.plan import Plan
 from tacit.core.run_folder import Folder
-from tacit.lab.data.synthetic.small import histories
+from tacit.lab.data.synthetic.small import random_histories
 from tacit.lab.simulation.federation import Federation
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ def test_two_hundred_thousand_devices_fit_and_cost_the_same_each():
 def test_threads_do_not_deadlock_in_a_thousand_rounds():
     """A deadlock shows as a time-out."""
     plan = fcf(rounds=1000).with_setting("hyper.dim", 32)
-    federation = Federation(plan, histories(2000, 300, 40))
+    federation = Federation(plan, random_histories(2000, 300, 40))
     rounds = federation.begin(0)
     for number in range(1000):
         federation.play(rounds, number, number + 1)

@@ -8,7 +8,7 @@ import pytest
 from support.toys import close, same
 from tacit.core.messages import Report
 from tacit.core.sparse_rows import Rows, coalesce, dense
-from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
 from tacit.lab.simulation.federation import Federation, Performance
@@ -17,7 +17,7 @@ from tacit.privacy.mechanisms._parts.summed import sum_rows
 from tacit.server import round as server
 from tacit.server.rule import build_rule
 
-WORLD = tastes(devices=60, items=200, events=10)
+WORLD = taste_groups(users=60, items=200, events=10)
 RULES = [
     {"rule": "mean_step", "rate": 0.05, "scale": "sum"},
     {"rule": "mean_step", "rate": 0.5},

@@ -17,9 +17,9 @@ from tacit.errors import PlanError
 from tacit.lab.analysis.feasibility import assess_feasibility
 from tacit.lab.analysis.report_data import report_data
 from tacit.lab.data import from_events
-from tacit.lab.experiments.search_cost import together
 from tacit.lab.experiments.trial import trial
-from tacit.lab.experiments.variants import settings_of
+from tacit.lab.experiments.tune import total_cost
+from tacit.lab.experiments.variants import plan_settings
 from tacit.lab.plans.loader import choose, complete, load_plan, plan_names
 from tacit.lab.runs.run import simulate
 from tacit.lab.simulation.federation import Performance
@@ -136,8 +136,8 @@ def test_one_stage_of_raw_data_is_enough(unfitted):
 
 def test_several_runs_over_raw_data_have_no_finite_cost_together():
     raw, private = (price(plan, 50) for plan in (load_plan("itemknn"), choose("fcf", LAPLACE)))
-    assert together([private] * 2).epsilon == pytest.approx(2.0)
-    assert together([raw] * 2).epsilon == together([raw, private]).epsilon == math.inf
+    assert total_cost([private] * 2).epsilon == pytest.approx(2.0)
+    assert total_cost([raw] * 2).epsilon == total_cost([raw, private]).epsilon == math.inf
 
 
 class Elsewhere(Pooled):
@@ -154,14 +154,14 @@ def test_the_sampler_says_how_a_stage_is_fitted_whatever_its_name(unfitted, monk
     run = simulate(plan, small_world(4), quiet=True)
     assert run.sent == "raw data"
     assert run.spent()["epsilon"]["worst"] == math.inf
-    assert settings_of(plan) == settings_of(load_plan("itemknn"))
+    assert plan_settings(plan) == plan_settings(load_plan("itemknn"))
     assert assess_feasibility(plan, run.population.catalog, 4)[0].verdict == "raw data"
     with pytest.raises(PlanError, match="cannot be deployed: stage 1 pools raw histories"):
         Bundle(plan, run.population.catalog, {}, 4, (None,))
 
 
 def test_a_helped_plan_has_no_rounds_to_set():
-    assert not [name for name in settings_of(load_plan("fedgnn")) if not name.startswith(("method", "hyper"))]
+    assert not [name for name in plan_settings(load_plan("fedgnn")) if not name.startswith(("method", "hyper"))]
 
 
 def test_without_anything_to_train_nothing_is_pooled():

@@ -87,6 +87,7 @@ class FederatedSequences(Method):
     about: jax.Array = None  # pyright: ignore[reportAssignmentType]  # int32[n_items, T], the items' words; frozen
     vectors: jax.Array = None  # pyright: ignore[reportAssignmentType]  # float32[V, width]; frozen
     brief: int = eqx.field(default=0, static=True)  # three of four items have no more words
+    of_organisations: ClassVar[bool] = True
     stride: ClassVar[int] = 1  # every event but a sequence's first is a sample
     learns: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {

@@ -12,7 +12,7 @@ from tacit.device.ranking import EMPTY, RECENT, shuffled_candidates
 from tacit.errors import DataError, unknown
 from tacit.lab.data import Population
 from tacit.lab.data.selection import take
-from tacit.lab.evaluation.scoring import asked_of, lists_of, newcomers, people_of, seen_mask
+from tacit.lab.evaluation.scoring import adapted_chunks, batch_top_lists, case_batch, new_user_homes, seen_mask
 from tacit.lab.evaluation.splits import latest
 from tacit.lab.simulation.buckets import Bucket
 
@@ -40,7 +40,7 @@ def recommend_items(
     items = _candidates(run.population, candidates)
     if history is not None:
         people, devices = _newcomer(run.population, history), np.zeros(1, np.int64)
-        buckets, names = newcomers(run, people, seed), [None]
+        buckets, names = new_user_homes(run, people, seed), [None]
     else:
         people, devices = run.population, _devices(run.population, users)
         buckets, names = run.buckets, [_name(people, device) for device in devices]
@@ -132,11 +132,11 @@ def _best(
     """Adapt, score, keep the best; chunk by chunk."""
     items, k, every = shuffled_candidates(items, seed), min(k, items.size), np.arange(run.population.catalog.n_items)
     lists, scores = np.full((devices.size, k), -1, np.int32), np.full((devices.size, k), -np.inf, np.float32)
-    for adapted, part in people_of(run, buckets, devices, items.size):
+    for adapted, part in adapted_chunks(run, buckets, devices, items.size):
         who = devices[part]
         mask = seen_mask(people, who, every)[:, items] if filter_seen else np.zeros((1, 1), bool)
-        asked = asked_of(run, adapted, who[:, None], who, latest(people, who, RECENT)[:, None])
-        lists[part], scores[part] = map(np.asarray, lists_of(run.method, k, seed, asked, items, mask))
+        batch = case_batch(run, adapted, who[:, None], who, latest(people, who, RECENT)[:, None])
+        lists[part], scores[part] = map(np.asarray, batch_top_lists(run.method, k, seed, batch, items, mask))
     return lists, scores
 
 

@@ -17,8 +17,8 @@ from tacit.errors import PlanError
 from tacit.lab.analysis.feasibility import warn_if_infeasible
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import Log, as_population
-from tacit.lab.data.merge import merge
-from tacit.lab.evaluation.protocols import Answers, Protocol, load_protocol
+from tacit.lab.data.population import extend_log
+from tacit.lab.evaluation.protocols import EvaluationResult, Protocol, load_protocol
 from tacit.lab.evaluation.splits import Split
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs import storage
@@ -75,7 +75,7 @@ class Run:
     folder: Path | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     split: Split | None = None  # what was held out, where a protocol did
-    answers: Answers | None = None
+    evaluation: EvaluationResult | None = None
     cost: dict[str, float] | None = (
         None  # what a round asks of a device, where `tacit.lab.runs.device_cost.cost` measured it
     )
@@ -135,16 +135,16 @@ class Run:
     def evaluate(self, protocol: str | None = None, *, seed: int = 0) -> dict[str, float]:
         """Evaluate on what was held out; the result is kept with the run.
 
-        A run that learned from the whole log has no test cases: pass `protocol=` to `tacit.simulate`.
+        A run that learned from the whole log has nothing to evaluate on: pass `protocol=` to `tacit.simulate`.
         """
         if self.split is None:
             raise PlanError(
-                "This run learned from the whole log, so there are no test cases; pass protocol='full' to "
-                "tacit.simulate, which holds something out."
+                "This run learned from the whole log, so nothing is left to evaluate on; pass protocol='full' to "
+                "tacit.simulate, which holds test cases out."
             )
-        named = protocol or (self.answers.protocol if self.answers else "full")
-        self.answers = load_protocol(named).ask(self, self.split, seed)
-        self.metrics = self.answers.metrics
+        named = protocol or (self.evaluation.protocol if self.evaluation else "full")
+        self.evaluation = load_protocol(named).evaluate(self, self.split, seed)
+        self.metrics = self.evaluation.metrics
         return self.metrics
 
     def update(self, log: Log, *, rounds: int | None = None, **options: Any) -> "Run":
@@ -155,7 +155,7 @@ class Run:
             rounds: how many rounds each stage plays; those of the plan by default.
             options: as for `tacit.simulate`.
         """
-        population = merge(self.population, as_population(log, [self.plan]))
+        population = extend_log(self.population, as_population(log, [self.plan]))
         plan = self.plan
         if rounds is not None:
             stages = tuple(stage.with_rounds(rounds) if stage.rounds else stage for stage in plan.stages)
@@ -334,7 +334,7 @@ def simulate(
     warn_if_infeasible(federation.plan, federation.price, federation.methods)
     run = _played(federation, None if out is None else Folder(out), resume, evaluate, every, performance, quiet)
     if evaluation is not None:
-        run.split, run.answers = evaluation.split, evaluation.answers
+        run.split, run.evaluation = evaluation.split, evaluation.result
     return run
 
 
@@ -377,15 +377,15 @@ def _loaded(found: storage.Loaded) -> Run:
 class _Evaluation:
     """The held-out part of a log, and the last evaluation on it."""
 
-    answers: Answers
+    result: EvaluationResult
 
     def __init__(self, protocol: Protocol, log: Population, seed: int):
         self.protocol, self.seed = protocol, seed
         self.split = protocol.split(log, seed)
 
     def evaluate(self, run: Run) -> dict[str, float]:
-        self.answers = self.protocol.ask(run, self.split, self.seed)
-        return self.answers.metrics
+        self.result = self.protocol.evaluate(run, self.split, self.seed)
+        return self.result.metrics
 
 
 def _ledgers_of(after: Run | str | Path | None, population: Population) -> Ledgers | None:
