@@ -26,7 +26,7 @@ from tacit.device.round import KEYS
 from tacit.lab.data.synthetic import movies
 from tacit.lab.plans.loader import choose
 from tacit.lab.simulation.buckets import prepare
-from tacit.nets.neural.local_sgd import Batch, shuffled, step
+from tacit.nets.neural.local_sgd import Minibatch, sgd_step, shuffled_batches
 
 ITEMS, EVENTS, BATCH = 3706, 32, 32
 KEY = jax.random.key(0, impl=KEYS)
@@ -66,10 +66,10 @@ def script(method: Any, params: dict, own: Any, keys: jax.Array):
         real = mine.real.at[rows].get(mode="fill", fill_value=False).astype(jnp.float32)
         rows = jnp.minimum(rows, mine.real.shape[0] - 1)
         loss = method._loss(theta, mine, own)
-        return step(loss, theta, Batch(mine.place[rows], (rows, real, 0)), method._pace)
+        return sgd_step(loss, theta, Minibatch(mine.place[rows], (rows, real, 0)), method._pace)
 
     ready = jax.jit(lambda key, own: whole_table(method._samples(key, own)))
-    order = jax.jit(lambda key, mine: shuffled(key, mine.real, BATCH))
+    order = jax.jit(lambda key, mine: shuffled_batches(key, mine.real, BATCH))
 
     def turn() -> dict:
         total = jax.tree.map(jnp.zeros_like, params)

@@ -17,7 +17,7 @@ from tacit.lab.baselines.helpers.fedgnn import claims, message
 from tacit.lab.baselines.helpers.helper import Guest, match, matched, seal
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
-from tacit.nets.neural.graph_attention import LAYERS, new_layers, person_vector
+from tacit.nets.neural.graph import ATTENTION_LAYERS, new_graph_attention, user_vector
 from tacit.privacy.price import price
 
 KEY = jax.random.key(2, impl=KEYS)
@@ -50,7 +50,7 @@ def test_the_helper_matches_sealed_names_and_reads_none():
 
 
 def test_a_person_is_the_attention_over_their_items_by_hand():
-    theta = {**new_layers(KEY, 2), "graph_voice": jnp.array([0.3, -0.2, 0.5, 0.1])}
+    theta = {**new_graph_attention(KEY, 2), "graph_voice": jnp.array([0.3, -0.2, 0.5, 0.1])}
     e, items, others = (
         jnp.array([0.2, -0.1]),
         jnp.array([[1.0, 0], [0, 2], [5, 5]]),
@@ -62,8 +62,8 @@ def test_a_person_is_the_attention_over_their_items_by_hand():
     heard = x[:2] @ [0.3, -0.2] + (np.asarray(e) @ W) @ [0.5, 0.1]
     heard = np.where(heard > 0, heard, 0.01 * heard)
     a = np.exp(heard) / np.exp(heard).sum()
-    np.testing.assert_allclose(person_vector(theta, e, items, others, real), np.asarray(e) + a @ x[:2], rtol=1e-5)
-    np.testing.assert_allclose(person_vector(theta, e, items, others, jnp.zeros(3, bool)), e)
+    np.testing.assert_allclose(user_vector(theta, e, items, others, real), np.asarray(e) + a @ x[:2], rtol=1e-5)
+    np.testing.assert_allclose(user_vector(theta, e, items, others, jnp.zeros(3, bool)), e)
 
 
 def test_what_is_asked_for_does_not_vouch_for_itself():
@@ -83,7 +83,7 @@ def test_a_message_names_what_a_person_has_among_made_up_items():
     named = np.asarray(sent.items)[np.asarray(sent.items) < 20]
     assert {4, 9, 2, 7} <= set(named.tolist())
     assert sent.items.shape[0] == 5 * (1 + 2) + 5
-    assert set(sent.layers) == set(LAYERS)
+    assert set(sent.layers) == set(ATTENTION_LAYERS)
     unused = np.asarray(sent.rows)[np.asarray(sent.items) == 20]
     assert not unused.any()
     pretended = np.asarray(sent.rows)[-5:]
@@ -101,7 +101,7 @@ def test_what_is_sent_of_an_item_does_not_shrink_with_what_else_is_asked_for():
         params, own = method.init(KEY), method.prepare(plain_history(items))
         rows.append(np.asarray(method.gradients(KEY, params, jnp.ones(3), own).rows)[:8][~beside])
     vectors = np.asarray(params["items"])
-    h = person_vector(params, jnp.ones(3), vectors[:8], np.zeros((8, 3)), jnp.asarray(beside))
+    h = user_vector(params, jnp.ones(3), vectors[:8], np.zeros((8, 3)), jnp.asarray(beside))
     wanted = (jax.nn.sigmoid(vectors[:8] @ h) - 1)[:, None] * h
     assert 0 < beside.sum() < 8
     for found in rows:

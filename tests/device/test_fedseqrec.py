@@ -28,7 +28,7 @@ from tacit.lab.runs.storage import load, save
 from tacit.lab.simulation.federation import Performance
 from tacit.nets.neural.text import LENGTH, hashed_vectors, tokens_of
 from tacit.nets.sequence.encoder import Words, distinct_vectors
-from tacit.nets.sequence.segments import places, runs
+from tacit.nets.sequence.segments import run_numbers, run_positions
 from tacit.privacy.mechanism import build_mechanism
 from tacit.privacy.price import price
 from tacit.privacy.sampler import build_sampler
@@ -376,11 +376,13 @@ def test_people_in_turns_are_people_all_the_same(unnamed):
     catalog, _ = organisation([[1]])
     together = people_of()
     real, person = together.items >= 0, together.context[:, 0]
-    turn = jnp.argsort(jnp.where(real, places(real, person), 99), stable=True)  # one event of each, then the next
+    turn = jnp.argsort(
+        jnp.where(real, run_positions(real, person), 99), stable=True
+    )  # one event of each, then the next
     if unnamed:  # the events of one of the five say nothing of whose they are
         together = together._replace(context=together.context.at[:, 0].set(jnp.where(person == 2, jnp.nan, person)))
     turns = together._replace(items=together.items[turn], context=together.context[turn])
-    assert int(runs(turns.items >= 0, turns.context[:, 0]).max()) + 1 == int(real.sum())  # nobody twice in a row
+    assert int(run_numbers(turns.items >= 0, turns.context[:, 0]).max()) + 1 == int(real.sum())  # nobody twice in a row
     for method in (method_of(catalog, bound=1.0), Handshake(catalog=catalog, people=True, longest=5)):
         params = method.init(jax.random.key(0))
         one, other = (

@@ -9,14 +9,14 @@ from support.toys import Hand, small_world
 from tacit.core.catalog import Catalog, Field
 from tacit.core.sparse_rows import dense, dense_tree
 from tacit.device.history import plain_history
-from tacit.device.methods.fpl import Own, PairwiseLearning
+from tacit.device.methods.fpl import OwnedAndShare, PairwiseLearning
 from tacit.errors import PlanError
 from tacit.lab.data.selection import pick
 from tacit.lab.data.synthetic.small import checkerboard, tastes
 from tacit.lab.evaluation.scoring import newcomers
 from tacit.lab.plans.loader import choose, load_plan, plan_names
 from tacit.lab.runs.run import simulate
-from tacit.nets.factor.bpr import Penalties, draw_pair, had_of, slopes
+from tacit.nets.factor.bpr import Penalties, bpr_gradients, draw_bpr_pair, owned_items
 
 # p, q_i, q_j, b_i, b_j, with λ of α = 0.05
 TRIPLE = (jnp.array([0.3, -0.1]), jnp.array([0.2, 0.4]), jnp.array([-0.5, 0.1]), jnp.array(0.05), jnp.array(-0.02))
@@ -24,7 +24,7 @@ LAMBDA = Penalties(0.0025, 0.0025, 0.00025)
 NEW = {"had": ([0.20654235, 0.39776088], 0.07189117), "rival": ([-0.50656110, 0.10218787], -0.04189117)}
 
 
-def two_items(**settings) -> tuple[PairwiseLearning, dict, dict, Own]:
+def two_items(**settings) -> tuple[PairwiseLearning, dict, dict, OwnedAndShare]:
     """Item 0 is had, item 1 is the only rival: every draw is the golden triple."""
     method = PairwiseLearning(Catalog(2), dim=2, **settings)
     p, q_i, q_j, b_i, b_j = TRIPLE
@@ -37,7 +37,7 @@ def two_items(**settings) -> tuple[PairwiseLearning, dict, dict, Own]:
 
 
 def test_the_golden_step():
-    made = slopes(*TRIPLE, LAMBDA)
+    made = bpr_gradients(*TRIPLE, LAMBDA)
     assert float(made.g) == pytest.approx(0.4378235, abs=1e-7)
     np.testing.assert_allclose(made.person, [0.3057264, 0.1315970], atol=1e-7)
     np.testing.assert_allclose(made.had, [0.1308470, -0.04478235], atol=1e-7)
@@ -64,7 +64,7 @@ def test_triples_see_the_person_move_and_the_items_stay():
     after, update, _ = method.local(jax.random.key(0), params, local, own)
     p, total = TRIPLE[0], 0.0
     for _ in range(3):
-        made = slopes(p, *TRIPLE[1:], LAMBDA)
+        made = bpr_gradients(p, *TRIPLE[1:], LAMBDA)
         p, total = p + 0.05 * made.person, total + made.rival
     np.testing.assert_allclose(after["person"], p, rtol=1e-6)
     np.testing.assert_allclose(dense(update["items"])[1], total, rtol=1e-6)
@@ -87,9 +87,9 @@ def test_penalties_may_be_given():
 
 
 def test_pairs_are_uniform_over_what_is_had_and_what_is_not():
-    had = had_of(jnp.array([1, 3, 4, 7, 9, 9], jnp.int32), jnp.int32(4), 9)
+    had = owned_items(jnp.array([1, 3, 4, 7, 9, 9], jnp.int32), jnp.int32(4), 9)
     keys = jax.random.split(jax.random.key(0), 40_000)
-    i, j, coin = jax.vmap(lambda key: draw_pair(key, had, 9))(keys)
+    i, j, coin = jax.vmap(lambda key: draw_bpr_pair(key, had, 9))(keys)
     counts = np.bincount(i, minlength=9), np.bincount(j, minlength=9)
     assert np.flatnonzero(counts[0]).tolist() == [1, 3, 4, 7]
     assert np.flatnonzero(counts[1]).tolist() == [0, 2, 5, 6, 8]
@@ -114,7 +114,7 @@ def test_who_has_nothing_or_everything_has_no_pair(had):
 # ---- what is let be seen ----
 
 
-def seen_items(method: PairwiseLearning, own: Own, rounds: int = 400) -> tuple[set[int], int]:
+def seen_items(method: PairwiseLearning, own: OwnedAndShare, rounds: int = 400) -> tuple[set[int], int]:
     """Items had that were shown at all in so many rounds, and how often."""
     params, local = method.init(jax.random.key(0)), method.enter(jax.random.key(1), own)
     keys = jax.random.split(jax.random.key(2), rounds)
@@ -140,7 +140,7 @@ def test_a_person_has_a_choice_of_their_own():
     method = PairwiseLearning(catalog, dim=3, pi=1.0, own_pi="openness")
     history = plain_history(jnp.arange(20))
 
-    def own(openness: float) -> Own:
+    def own(openness: float) -> OwnedAndShare:
         return method.prepare(history._replace(person=jnp.array([0.0, 1.0, openness])))
 
     assert seen_items(method, own(0.0))[1] == 0

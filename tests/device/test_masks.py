@@ -11,17 +11,18 @@ from tacit.device.history import plain_history
 from tacit.device.method import build
 from tacit.device.round import KEYS
 from tacit.lab.plans.loader import choose
-from tacit.nets.sequence.masked_items import READER, Shape, contrast, info_nce, new_reader, parts, views
+from tacit.nets.neural.losses import info_nce
+from tacit.nets.sequence.masked_items import READER, ViewShape, contrastive_losses, masked_views, new_reader, view_parts
 
 KEY = jax.random.key(3, impl=KEYS)
 SEQUENCE = jnp.array([4, 9, 2, 7, 0, 5, 3], jnp.int32)
-SHAPE = Shape(7, 6, 5)
+SHAPE = ViewShape(7, 6, 5)
 
 
 def some_views(sequence=SEQUENCE, count=200, shape=None, n_items=30):
-    numbers, real = views(KEY, sequence, count, shape or Shape(sequence.shape[0], 6, 5), n_items)
+    numbers, real = masked_views(KEY, sequence, count, shape or ViewShape(sequence.shape[0], 6, 5), n_items)
     assert (np.asarray(real) == (np.asarray(numbers) >= 0)).all()
-    return [parts(one, shape or Shape(sequence.shape[0], 6, 5)) for one in np.asarray(numbers)]
+    return [view_parts(one, shape or ViewShape(sequence.shape[0], 6, 5)) for one in np.asarray(numbers)]
 
 
 # ---- the losses ----
@@ -46,7 +47,7 @@ def test_rivals_that_are_none_do_not_count_and_what_is_not_asked_costs_nothing()
 def test_losses_are_those_of_each_view_one_by_one():
     """Σ and Ψ by hand: a loop over events, and the softmax as the paper writes it."""
     theta, table = new_reader(KEY, 4), jax.random.normal(KEY, (30, 4))
-    numbers, real = views(KEY, SEQUENCE, 5, SHAPE, 30)
+    numbers, real = masked_views(KEY, SEQUENCE, 5, SHAPE, 30)
     W, U = np.asarray(theta["reader_input"]), np.asarray(theta["reader_state"])
     sigmoid = lambda x: 1 / (1 + np.exp(-x))  # noqa: E731
 
@@ -63,11 +64,11 @@ def test_losses_are_those_of_each_view_one_by_one():
 
     layer, found = np.asarray(theta["reader_item"]), []
     for flat in np.asarray(numbers):
-        view = parts(flat, SHAPE)
+        view = view_parts(flat, SHAPE)
         items = np.asarray(table)[view.items[view.items >= 0]] @ layer[:-1] + layer[-1]
         segments = np.stack([encode(one) for one in view.segments if one[0] >= 0])
         found.append((lost(items @ encode(view.masked)), lost(segments @ encode(view.cut))))
-    ours = contrast(theta, SHAPE, table[numbers], real)
+    ours = contrastive_losses(theta, SHAPE, table[numbers], real)
     np.testing.assert_allclose(ours, np.mean(found, axis=0), rtol=1e-5)
     assert min(map(min, found)) > 0
 
@@ -131,10 +132,10 @@ def made(**hyper):
 def test_one_step_is_the_gradient_on_the_whole_table(of_items, of_segments):
     method = made(rate=0.1, item_rate=0.3, of_items=of_items, of_segments=of_segments)
     params, own = method.init(KEY), method.prepare(plain_history(SEQUENCE))
-    numbers, real = views(KEY, SEQUENCE, 3, Shape(7, 10, 5), 30)
+    numbers, real = masked_views(KEY, SEQUENCE, 3, ViewShape(7, 10, 5), 30)
 
     def loss(theta):
-        item, segment = contrast(theta, Shape(7, 10, 5), theta["items"][numbers], real)
+        item, segment = contrastive_losses(theta, ViewShape(7, 10, 5), theta["items"][numbers], real)
         return of_items * item + of_segments * segment
 
     slope = jax.jit(jax.grad(loss))(params)

@@ -13,7 +13,7 @@ from tacit.core.plan import Plan, Stage
 from tacit.core.sparse_rows import Rows, dense, dense_tree
 from tacit.device.history import plain_history
 from tacit.device.method import build
-from tacit.device.methods.seqmf_eb import one_day
+from tacit.device.methods.seqmf_eb import draw_day
 from tacit.device.round import KEYS
 from tacit.errors import DataError, PlanError
 from tacit.lab.analysis.feasibility import HopelessWarning
@@ -29,11 +29,17 @@ from tacit.lab.runs.run import simulate
 from tacit.lab.simulation.federation import Performance
 from tacit.metrics import average, levels, per_case
 from tacit.nets.counts.stay_or_leave import arrivals
-from tacit.nets.counts.transitions import design, follow, habits, precede, relative, since
-from tacit.nets.factor.dual_ridge import narrow_ridge
-from tacit.nets.factor.mf import gather
-from tacit.nets.factor.softmax_fit import fit, log_shares, shares
-from tacit.nets.sequence.recency import newest, pooled, recency
+from tacit.nets.counts.transitions import (
+    apply_transitions,
+    apply_transposed,
+    relative_transitions,
+    transition_counts,
+    transition_design,
+    within_days,
+)
+from tacit.nets.factor.least_squares import dual_ridge, gather
+from tacit.nets.factor.softmax_fit import fit_softmax, masked_log_softmax, masked_softmax
+from tacit.nets.sequence.windows import latest_events, pool_rows, recency
 from tacit.privacy.card import to_markdown
 from tacit.privacy.price import price
 
@@ -80,10 +86,10 @@ def loss(table, p, c, steps):
 
 def test_worked_numbers():
     own, p, made = gradient(seqmf())
-    np.testing.assert_allclose(relative(own).reshape(3, 3), S)
+    np.testing.assert_allclose(relative_transitions(own).reshape(3, 3), S)
     np.testing.assert_allclose(p, VECTOR, rtol=1e-5)
     np.testing.assert_allclose(made, F, rtol=1e-5)
-    c, h = jnp.array([0.5, 0.25, 0.25]), (Q * follow(relative(own), Q)).sum(axis=1)
+    c, h = jnp.array([0.5, 0.25, 0.25]), (Q * apply_transitions(relative_transitions(own), Q)).sum(axis=1)
     np.testing.assert_allclose(h, [-0.0125, 0.065, -0.16], rtol=1e-5)
     r = Q @ p + h
     np.testing.assert_allclose(r, [0.27860338573155985, 0.4828415961305924, 0.07250906892382084], rtol=1e-5)
@@ -122,8 +128,8 @@ def test_readings_of_the_design_matrix(reading):
     matrix, vector = READINGS[reading]
     one = read(reading)
     own, p, made = gradient(one)
-    np.testing.assert_allclose(design(own.table, own.uses, *reading), matrix)
-    np.testing.assert_allclose(relative(own, *reading).reshape(3, 3), matrix)
+    np.testing.assert_allclose(transition_design(own.table, own.uses, *reading), matrix)
+    np.testing.assert_allclose(relative_transitions(own, *reading).reshape(3, 3), matrix)
     np.testing.assert_allclose(p, vector, rtol=1e-5)
     c = jnp.array([0.5, 0.25, 0.25])
     np.testing.assert_allclose(made, jax.grad(loss)(Q, p, c, jnp.asarray(matrix)), rtol=1e-4)
@@ -143,12 +149,12 @@ def test_the_worked_example_is_the_default_reading():
 @pytest.mark.parametrize("reading", READINGS, ids="/".join)
 def test_readings_of_a_short_history(reading):
     """A short history keeps only the pairs that occur; each reading is the same matrix all the same."""
-    own, _ = habits(jnp.asarray(np.random.default_rng(0).integers(40, size=60)), 40, 128)
+    own, _ = transition_counts(jnp.asarray(np.random.default_rng(0).integers(40, size=60)), 40, 128)
     assert isinstance(own.steps, Rows)
-    made = relative(own, *reading)
+    made = relative_transitions(own, *reading)
     assert (np.diff(made.index)[: int((made.index < made.rows).sum()) - 1] > 0).all()
     n = own.items.shape[0]
-    np.testing.assert_allclose(dense(made).reshape(n, n), design(own.table, own.uses, *reading), rtol=1e-6)
+    np.testing.assert_allclose(dense(made).reshape(n, n), transition_design(own.table, own.uses, *reading), rtol=1e-6)
 
 
 def test_without_sequence_it_is_matrix_factorisation():
@@ -178,8 +184,8 @@ def test_inference(recent, last, expected):
 
 
 def test_a_mean_over_the_session():
-    np.testing.assert_allclose(pooled(Q, jnp.array([2, 1, -1]), "mean"), (Q[1] + Q[2]) / 2)
-    np.testing.assert_allclose(pooled(Q, jnp.array([-1, -1]), "mean"), [0, 0])
+    np.testing.assert_allclose(pool_rows(Q, jnp.array([2, 1, -1]), "mean"), (Q[1] + Q[2]) / 2)
+    np.testing.assert_allclose(pool_rows(Q, jnp.array([-1, -1]), "mean"), [0, 0])
 
 
 # ---- the mathematics ----
@@ -210,25 +216,25 @@ def test_the_dual_is_the_primal():
     for n, d in ((4, 9), (9, 4)):
         rows, target, weight = rng.normal(size=(n, d)), rng.normal(size=n), rng.uniform(size=n) * (np.arange(n) < n - 1)
         p = np.linalg.solve(rows.T @ (weight[:, None] * rows) + 0.3 * np.eye(d), rows.T @ (weight * target))
-        close(narrow_ridge(*(jnp.asarray(x, jnp.float32) for x in (rows, weight, target)), 0.3), p, tolerance=1e-4)
+        close(dual_ridge(*(jnp.asarray(x, jnp.float32) for x in (rows, weight, target)), 0.3), p, tolerance=1e-4)
 
 
 @pytest.mark.slow
 def test_few_steps_and_many_are_the_same_mathematics():
     """A long history keeps a table of steps, a short one the pairs that occur."""
     items = np.random.default_rng(0).integers(40, size=60)
-    short, _ = habits(jnp.asarray(items), 40, 128)
-    long, _ = habits(jnp.asarray(np.append(items, np.full(900, -1))), 40, 128)
+    short, _ = transition_counts(jnp.asarray(items), 40, 128)
+    long, _ = transition_counts(jnp.asarray(np.append(items, np.full(900, -1))), 40, 128)
     assert isinstance(short.steps, Rows)
     assert not isinstance(long.steps, Rows)
     close(short.table, long.table)
     rows = jnp.asarray(np.random.default_rng(1).normal(size=(40, 5)), jnp.float32)
-    for product in (follow, precede):
-        close(product(relative(short), rows), product(relative(long), rows))
+    for product in (apply_transitions, apply_transposed):
+        close(product(relative_transitions(short), rows), product(relative_transitions(long), rows))
 
 
 def test_only_the_most_used_items_are_counted():
-    own, place = habits(jnp.array([5, 3, 3, 7, 5, 3, -1]), 9, 2)
+    own, place = transition_counts(jnp.array([5, 3, 3, 7, 5, 3, -1]), 9, 2)
     assert own.items.tolist() == [3, 5]
     assert own.uses.tolist() == [3, 2]
     assert own.table.tolist() == [[1, 0], [2, 0]]  # 7 stands between 3 and 5 once: no step
@@ -237,7 +243,7 @@ def test_only_the_most_used_items_are_counted():
 
 def test_a_window_forgets_what_is_older():
     items, times = jnp.array([0, 1, 0, 2, -1]), jnp.array([0, 1, 2.5, 3, 0]) * DAY
-    assert since(items, times, 2.0).tolist() == [-1, 1, 0, 2, -1]
+    assert within_days(items, times, 2.0).tolist() == [-1, 1, 0, 2, -1]
     one = seqmf(window=2.0)
     own = one.prepare(plain_history(items)._replace(times=times))
     assert own.uses.tolist() == [1, 1, 1]
@@ -273,12 +279,14 @@ def test_newton_ends_where_the_slope_is_zero():
     offered = jnp.arange(6) < 5
 
     def likelihood(p):
-        said = log_shares(offsets + rows @ p, offered)
+        said = masked_log_softmax(offsets + rows @ p, offered)
         return jnp.where(chosen > 0, chosen * said, 0).sum() - 0.5 * p @ p
 
-    p = fit(rows, offsets, chosen, offered, 1.0, 6)
+    p = fit_softmax(rows, offsets, chosen, offered, 1.0, 6)
     assert np.abs(jax.grad(likelihood)(p)).max() < 1e-3
-    np.testing.assert_allclose(shares(offsets, offered), jnp.exp(log_shares(offsets, offered)), rtol=1e-5)
+    np.testing.assert_allclose(
+        masked_softmax(offsets, offered), jnp.exp(masked_log_softmax(offsets, offered)), rtol=1e-5
+    )
 
 
 # ---- stay or switch ----
@@ -303,7 +311,7 @@ def test_on_device_by_hand():
 
 
 def test_recency_counts_other_items():
-    assert newest(jnp.array([3, -1, 5, -1]), 0).tolist() == [5, 3, -1, -1]
+    assert latest_events(jnp.array([3, -1, 5, -1]), 0).tolist() == [5, 3, -1, -1]
     assert recency(jnp.array([4, 4, 1, 4, 2, 2]), jnp.array([1, 2, 4, 0])).tolist() == [2, 0, 1, 0]
     assert recency(jnp.array([-1, -1]), jnp.array([1, -1])).tolist() == [0, 0]
 
@@ -331,7 +339,7 @@ def test_days_are_a_persons_own_and_halves_without_times():
 def test_a_day_is_asked_given_the_days_before():
     one = method("seqmf_eb")
     own = one.prepare(plain_history(HISTORY))
-    drawn = [one_day(jax.random.key(seed), own.days, 3) for seed in range(8)]
+    drawn = [draw_day(jax.random.key(seed), own.days, 3) for seed in range(8)]
     seen = {(float(before.sum()), float(on.sum())) for before, on in drawn}
     assert seen == {(0, 3), (3, 4)}  # the first half given nothing, the second given the first
 
@@ -343,7 +351,7 @@ def test_the_prior_and_its_gradient():
     params = jax.tree.map(lambda leaf: leaf + 0.1, one.init(jax.random.key(0)))
     own, key = one.prepare(plain_history(HISTORY)), jax.random.key(3)
     update = dense_tree(one.local(key, params, {}, own)[1])
-    before, on = one_day(key, own.days, 4)
+    before, on = draw_day(key, own.days, 4)
     index, real = own.habits.items, own.habits.real
     p = one._vector({name: gather(leaf, index) for name, leaf in params.items()}, arrivals(before), real)
     loss = jax.jit(lambda params: one._loss({k: gather(v, index) for k, v in params.items()}, p, before, on, real))

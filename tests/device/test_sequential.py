@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.toys import same
 from tacit.core.catalog import Catalog
 from tacit.device.method import build
-from tacit.device.methods.bert4rec import gaps
+from tacit.device.methods.bert4rec import draw_gaps
 from tacit.device.round import KEYS
 from tacit.errors import PlanError
 from tacit.lab.baselines.central.next_item import Pool, pool, questions
@@ -25,11 +25,11 @@ from tacit.lab.evaluation.scoring import ranks
 from tacit.lab.evaluation.splits import leave_last_out
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
-from tacit.nets.neural.ranking_losses import bpr_max, top1_max
-from tacit.nets.sequence.gru import cell
-from tacit.nets.sequence.session_graph import edges, new_graph, read_out, walked
-from tacit.nets.sequence.transformer import new_blocks, transformed
-from tacit.nets.sequence.windows import Samples
+from tacit.nets.neural.graph import graph_edges, graph_step, new_session_graph, read_out
+from tacit.nets.neural.losses import bpr_max, top1_max
+from tacit.nets.sequence.attention import new_blocks, transformer
+from tacit.nets.sequence.gru import gru_cell
+from tacit.nets.sequence.windows import NextItemSamples
 from tacit.privacy.price import price
 
 KEY = jax.random.key(5, impl=KEYS)
@@ -43,10 +43,10 @@ def made(name: str, items: int = 12, **hyper):
     return build(choose(name, given).stages[0], Catalog(items))
 
 
-def question(before: list[int], target: int, window: int = 6) -> Samples:
+def question(before: list[int], target: int, window: int = 6) -> NextItemSamples:
     """One window, padded in front, and what came next."""
     row = jnp.array([[-1] * (window - len(before)) + before], jnp.int32)
-    return Samples(row, jnp.array([target]), jnp.zeros((1, 0), jnp.int32), jnp.array([True]))
+    return NextItemSamples(row, jnp.array([target]), jnp.zeros((1, 0), jnp.int32), jnp.array([True]))
 
 
 @jax.jit  # as one program: step by step, every operation would be compiled by itself
@@ -203,13 +203,13 @@ def test_a_block_by_hand():
     x = norm(norms[0], x + dense(attention[3], np.concatenate(seen, axis=1)))
     right = norm(norms[1], x + dense(narrow, np.asarray(jax.nn.gelu(dense(wide, x)))))
     given = jax.random.normal(KEY, (3, 4))
-    made = transformed(theta, given, jnp.array([False, True, True]), 2)
+    made = transformer(theta, given, jnp.array([False, True, True]), 2)
     np.testing.assert_allclose(made[1:], right[1:], atol=1e-5)
 
 
 def test_a_share_of_what_is_real_is_hidden_and_at_least_one():
     real = jnp.arange(20) >= jnp.array([[0], [10], [18], [19], [20]])
-    at, counts = gaps(KEY, real, 0.3)
+    at, counts = draw_gaps(KEY, real, 0.3)
     assert counts.sum(1).tolist() == [6, 3, 1, 1, 0]
     for row in range(5):
         hidden = np.asarray(at[row])[np.asarray(counts[row])]
@@ -239,7 +239,7 @@ def test_heads_must_divide():
 def test_a_session_graph_by_hand():
     """Items a, b, a, c after a place of padding: a is followed by b and by c, half each."""
     items = jnp.array([-1, 3, 5, 3, 8])
-    into, out = (np.asarray(part) for part in edges(items))
+    into, out = (np.asarray(part) for part in graph_edges(items))
     a, b, c = 1, 2, 4
     right = np.zeros((5, 5))
     right[a, b], right[a, c], right[b, a] = 0.5, 0.5, 1.0
@@ -247,12 +247,12 @@ def test_a_session_graph_by_hand():
     right = np.zeros((5, 5))
     right[b, a], right[c, a], right[a, b] = 1.0, 1.0, 1.0
     np.testing.assert_allclose(into, right)
-    theta, x = new_graph(KEY, 3), jax.random.normal(KEY, (9, 3))[jnp.maximum(items, 0)]
+    theta, x = new_session_graph(KEY, 3), jax.random.normal(KEY, (9, 3))[jnp.maximum(items, 0)]
     theta = {name: leaf + 0.1 for name, leaf in theta.items()}
     sent = [x @ theta[name][:-1] + theta[name][-1] for name in ("edge_in", "edge_out")]
     at_a = jnp.append(sent[0][b], 0.5 * sent[1][b] + 0.5 * sent[1][c])
-    h_a = cell(at_a @ theta["node_input"][:-1] + theta["node_input"][-1], theta["node_state"], x[a])
-    h = walked(theta, items, x)
+    h_a = gru_cell(at_a @ theta["node_input"][:-1] + theta["node_input"][-1], theta["node_state"], x[a])
+    h = graph_step(theta, items, x)
     np.testing.assert_allclose(h[jnp.array([1, 3])], jnp.stack([h_a, h_a]), rtol=1e-5)
     last, W = h[4], {name: np.asarray(leaf) for name, leaf in theta.items()}
     votes = [

@@ -17,7 +17,7 @@ from tacit.lab.data import from_events
 from tacit.lab.data.synthetic import movies
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
-from tacit.nets.sequence.masked_items import contrast
+from tacit.nets.sequence.masked_items import contrastive_losses
 from tacit.privacy.accounting.events import FixedGaussian
 from tacit.privacy.accounting.rdp import renyi_epsilon
 from tacit.privacy.card import card, to_markdown
@@ -191,7 +191,7 @@ def test_a_joint_step_is_the_gradient_of_three_weighted_losses(given, expected):
 
     def masked(theta):
         x = theta["items"].at[jnp.asarray(numbers)].get(mode="clip")
-        item, segment = contrast(theta, mine.shape, x[None], mine.shown[:1])
+        item, segment = contrastive_losses(theta, mine.shape, x[None], mine.shown[:1])
         return expected[1] * item + expected[2] * segment
 
     slope = jax.jit(jax.grad(masked))(params)

@@ -5,9 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tacit.nets.counts.neighbours import neighbour_scores
-from tacit.nets.factor.mf import gather, ridge
-from tacit.nets.factor.spd_solve import solve, solve_by_cholesky, solve_by_gradients
+from tacit.nets.counts.item_pairs import neighbour_scores
+from tacit.nets.factor.least_squares import gather, ridge, solve, solve_by_cholesky, solve_by_gradients
 
 N, WIDTH, MANY = 200, 64, 12
 

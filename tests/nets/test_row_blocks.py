@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.nets.neural.dropout import dropped
-from tacit.nets.neural.row_blocks import in_blocks
+from tacit.nets.neural.chunked import map_in_blocks
+from tacit.nets.neural.layers import dropout
 
 ROWS = jnp.asarray(np.random.default_rng(0).normal(size=(23, 3)), jnp.float32)
 THETA = {"a": jnp.asarray(np.random.default_rng(1).normal(size=(3, 4)), jnp.float32), "b": jnp.float32(0.3)}
@@ -17,7 +17,7 @@ MADE = []
 
 
 def layer(theta, frozen, rows, key):
-    return jnp.tanh(dropped(key, rows, 0.5) @ theta["a"] + theta["b"]) * frozen
+    return jnp.tanh(dropout(key, rows, 0.5) @ theta["a"] + theta["b"]) * frozen
 
 
 def counted(theta, frozen, rows, key):
@@ -32,7 +32,7 @@ def at_once(theta, begin, end):
 
 def blocks(theta, begin, end, size, key=None):
     span = (jnp.asarray(begin), jnp.asarray(end))
-    made = in_blocks(layer, size, theta, FROZEN, ROWS, span, key)
+    made = map_in_blocks(layer, size, theta, FROZEN, ROWS, span, key)
     inside = (jnp.arange(ROWS.shape[0]) >= begin) & (jnp.arange(ROWS.shape[0]) < end)
     return jnp.where(inside[:, None], made, 0.0)
 
@@ -62,7 +62,7 @@ def test_many_side_by_side_are_as_one_after_the_other():
 def test_nothing_is_made_of_padding(end, blocks):
     MADE.clear()
     span = (jnp.array(0), jnp.array(end))
-    lost = jax.jit(jax.grad(lambda theta: in_blocks(counted, 4, theta, FROZEN, ROWS, span).sum()))
+    lost = jax.jit(jax.grad(lambda theta: map_in_blocks(counted, 4, theta, FROZEN, ROWS, span).sum()))
     jax.block_until_ready(lost(THETA))
     jax.effects_barrier()
     assert len(MADE) == 2 * blocks  # forwards, and again for the slope

@@ -43,7 +43,11 @@ sys.exit("device loads " + ", ".join(seen) if seen else 0)
 # file, line planted, the contract that must be reported
 BREACHES = [
     ("server/round.py", "import tacit.device.methods.fcf", "The server does not know which method is running"),
-    ("server/rule.py", "from tacit.nets.factor.mf import ridge", "The server does not know which method is running"),
+    (
+        "server/rule.py",
+        "from tacit.nets.factor.least_squares import ridge",
+        "The server does not know which method is running",
+    ),
     ("server/checkpoint.py", "import tacit.lab.data", "Rooms stand on the ground"),
     ("server/round.py", "import tacit.metrics", "The server does not know which method is running"),
     ("server/rule.py", "import importlib", "The server imports nothing by name at run time"),

@@ -20,7 +20,7 @@ from tacit.lab.simulation.buckets import homes_of, worth
 from tacit.lab.simulation.engine import _used
 from tacit.lab.simulation.federation import Federation, Performance
 from tacit.lab.simulation.stage_runner import SCANNED
-from tacit.nets.factor.bpr import had_of, not_had
+from tacit.nets.factor.bpr import kth_unowned, owned_items
 from tacit.privacy.mechanism import build_mechanism
 from tacit.server.round import open_round
 
@@ -118,7 +118,7 @@ def test_many_rounds_do_not_make_buckets_without_end():
 
 @jax.jit
 def every_rival(items: jax.Array, size: jax.Array) -> jax.Array:
-    return jax.vmap(lambda k: not_had(k, had_of(items, size, 700)))(jnp.arange(700, dtype=jnp.int32))
+    return jax.vmap(lambda k: kth_unowned(k, owned_items(items, size, 700)))(jnp.arange(700, dtype=jnp.int32))
 
 
 @given(st.sets(st.integers(0, 699), max_size=300), st.sampled_from([0, 5, 290]))

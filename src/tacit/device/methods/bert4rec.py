@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from tacit.core.settings import setting
 from tacit.device.methods._bases.next_item import NextItem
 from tacit.errors import PlanError
-from tacit.nets.sequence.transformer import BLOCKS, new_blocks, transformed
-from tacit.nets.sequence.windows import Samples
+from tacit.nets.sequence.attention import BLOCKS, new_blocks, transformer
+from tacit.nets.sequence.windows import NextItemSamples
 
 
 class BidirectionalEncoder(NextItem):
@@ -56,11 +56,11 @@ class BidirectionalEncoder(NextItem):
         line = jnp.append(before, 0)
         return self._read(params, line, line >= 0, jnp.arange(line.size) == self.window)[-1]
 
-    def lost(self, params: dict, key: jax.Array, some: Samples) -> tuple[jax.Array, jax.Array]:
+    def lost(self, params: dict, key: jax.Array, some: NextItemSamples) -> tuple[jax.Array, jax.Array]:
         """Of what was hidden."""
         hide, drop, draw = jax.random.split(key, 3)
         line = jnp.concatenate([some.before, some.target[:, None]], axis=1)
-        at, counts = gaps(hide, line >= 0, self.hidden)
+        at, counts = draw_gaps(hide, line >= 0, self.hidden)
         gap = jnp.zeros(line.shape, bool).at[jnp.arange(line.shape[0])[:, None], at].max(counts)
         keys = jax.random.split(drop, line.shape[0])
         h = jax.vmap(self._read, (None, 0, 0, 0, 0))(params, line, line >= 0, gap, keys)
@@ -71,10 +71,10 @@ class BidirectionalEncoder(NextItem):
     def _read(self, params: dict, line: jax.Array, real: jax.Array, gap: jax.Array, key: Any = None) -> jax.Array:
         """Every step of one sequence after the blocks, [window + 1, d]."""
         shown = jnp.where((real & ~gap)[:, None], params["items"][jnp.maximum(line, 0)], 0.0)
-        return transformed(params, shown + params["positions"], real, self.heads, self.drop, key)
+        return transformer(params, shown + params["positions"], real, self.heads, self.drop, key)
 
 
-def gaps(key: jax.Array, real: jax.Array, share: float) -> tuple[jax.Array, jax.Array]:
+def draw_gaps(key: jax.Array, real: jax.Array, share: float) -> tuple[jax.Array, jax.Array]:
     """Places to hide in each row of [b, T], int32[b, m], and which of them count: a share of what is real, at least one."""
     steps = real.shape[1]
     most = max(1, round(share * steps))

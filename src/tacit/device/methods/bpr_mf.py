@@ -10,8 +10,8 @@ from tacit.core.settings import setting
 from tacit.core.sparse_rows import Rows, distinct, lookup
 from tacit.device.history import History
 from tacit.device.method import AtHome, masked
-from tacit.nets.factor.mf import gather
-from tacit.nets.neural.local_sgd import Rivals, against_rivals
+from tacit.nets.factor.least_squares import gather
+from tacit.nets.neural.local_sgd import AdamOnNegatives, adam_on_negatives
 
 _RIVALS = 32  # items not had, drawn in each step at home; as many whatever the history
 
@@ -64,8 +64,8 @@ class PairwiseFactors(AtHome):
             counts = own.value[:, None] * (1.0 - lookup(own, rivals))
             return -(counts * jax.nn.log_sigmoid(ahead)).sum() / jnp.maximum(counts.sum(), 1.0) + self.penalty * p @ p
 
-        rivals = Rivals(_RIVALS, self.catalog.n_items, self.steps, self.pace)
-        return {"person": against_rivals(key, loss, jnp.zeros(self.dim), rivals)}
+        rivals = AdamOnNegatives(_RIVALS, self.catalog.n_items, self.steps, self.pace)
+        return {"person": adam_on_negatives(key, loss, jnp.zeros(self.dim), rivals)}
 
     def score(self, params: dict, local: dict, own: Rows, recent: jax.Array, candidates: jax.Array) -> jax.Array:
         """p_u·q_i + b_i."""

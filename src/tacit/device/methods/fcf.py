@@ -10,7 +10,7 @@ from tacit.core.settings import setting
 from tacit.core.sparse_rows import Rows, coalesce
 from tacit.device.history import History
 from tacit.device.method import Method, masked
-from tacit.nets.factor.mf import dot, gather, ridge
+from tacit.nets.factor.least_squares import dot, gather, ridge
 
 
 class FederatedCollaborativeFiltering(Method):

@@ -10,14 +10,14 @@ from tacit.core.settings import setting
 from tacit.core.sparse_rows import distinct, lookup
 from tacit.device.history import History
 from tacit.device.method import AtHome, masked
-from tacit.device.methods._bases.likes import liked
-from tacit.nets.factor.mf import gather
-from tacit.nets.neural.graph_attention import LAYERS, new_layers, person_vector
-from tacit.nets.neural.two_tower import cross_entropy
+from tacit.device.methods._bases.likes import liked_events
+from tacit.nets.factor.least_squares import gather
+from tacit.nets.neural.graph import ATTENTION_LAYERS, new_graph_attention, user_vector
+from tacit.nets.neural.losses import cross_entropy
 from tacit.nets.sequence.windows import newest_places
 
 
-class Gradients(NamedTuple):
+class GraphGradients(NamedTuple):
     """What a device would send, before it is bounded and noised; and what stays."""
 
     items: jax.Array  # int32[m]: items had, items drawn, pseudo items
@@ -55,18 +55,21 @@ class FedGNN(AtHome):
     spread: float = setting(0.1, at_least=0.0)
     helper: ClassVar[str] = "matcher"
     learns: ClassVar[bool] = True
-    suggested: ClassVar[dict[str, Any]] = {"trains": ["items", "others", *LAYERS], "cohort": {"sampler": "helped"}}
+    suggested: ClassVar[dict[str, Any]] = {
+        "trains": ["items", "others", *ATTENTION_LAYERS],
+        "cohort": {"sampler": "helped"},
+    }
 
     def init(self, key: jax.Array) -> dict[str, jax.Array]:
         """Small random items, no others yet."""
         items, layers = jax.random.split(key)
         table = self.spread * jax.random.normal(items, (self.catalog.n_items, self.dim))
-        return {"items": table, "others": jnp.zeros_like(table), **new_layers(layers, self.dim)}
+        return {"items": table, "others": jnp.zeros_like(table), **new_graph_attention(layers, self.dim)}
 
     def prepare(self, history: History) -> dict:
         """The newest liked items, -1 where there is none, and everything ever met."""
         newest = newest_places(history.items, self.most)
-        likes = jnp.where(liked(history, self.above), history.items, -1)[newest]
+        likes = jnp.where(liked_events(history, self.above), history.items, -1)[newest]
         return {"items": likes, "had": distinct(history.items, self.catalog.n_items)}
 
     def enter(self, key: jax.Array, own: dict) -> dict:
@@ -87,10 +90,10 @@ class FedGNN(AtHome):
         """h_u · e_j, with all liked items in the graph."""
         del recent
         at = jnp.maximum(own["items"], 0)
-        h = person_vector(params, local["person"], params["items"][at], params["others"][at], own["items"] >= 0)
+        h = user_vector(params, local["person"], params["items"][at], params["others"][at], own["items"] >= 0)
         return masked(gather(params["items"], jnp.maximum(candidates, 0)) @ h, candidates)
 
-    def gradients(self, key: jax.Array, params: dict, e: jax.Array, own: dict) -> Gradients:
+    def gradients(self, key: jax.Array, params: dict, e: jax.Array, own: dict) -> GraphGradients:
         """Of the cross-entropy of the asked half against items drawn."""
         halve, draw, pretend = jax.random.split(key, 3)
         n, count = self.catalog.n_items, own["items"].shape[0]
@@ -104,17 +107,17 @@ class FedGNN(AtHome):
         others = params["others"][index[:count]]
 
         def loss(e: jax.Array, items: jax.Array, layers: dict) -> jax.Array:
-            h = person_vector(layers, e, items[:count], others, beside)
+            h = user_vector(layers, e, items[:count], others, beside)
             return cross_entropy(items @ h, y, asked)
 
-        layers = {name: params[name] for name in LAYERS}
+        layers = {name: params[name] for name in ATTENTION_LAYERS}
         person, *shared = jax.grad(loss, (0, 1, 2))(e, params["items"][index], layers)
         # What is sent is of the sum over what is asked for, as large as δ: of the mean, noise would leave nothing.
         rows, slopes = jax.tree.map(lambda slope: slope * asked.sum(), shared)
         used = jnp.append(real, fresh)
         made_up, values = self._pseudo(pretend, rows, used)
         index = jnp.append(jnp.where(used, index, n), made_up)
-        return Gradients(index, jnp.concatenate([rows, values]), slopes, person)
+        return GraphGradients(index, jnp.concatenate([rows, values]), slopes, person)
 
     def _pseudo(self, key: jax.Array, rows: jax.Array, used: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Random items with gradients drawn from the normal distribution that fits the real ones."""

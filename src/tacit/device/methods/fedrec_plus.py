@@ -11,14 +11,14 @@ from tacit.core.settings import setting
 from tacit.core.sparse_rows import distinct, lookup
 from tacit.device.history import History
 from tacit.device.method import AtHome, masked
-from tacit.nets.factor.mf import gather
-from tacit.nets.neural.local_sgd import Rivals, against_rivals
+from tacit.nets.factor.least_squares import gather
+from tacit.nets.neural.local_sgd import AdamOnNegatives, adam_on_negatives
 from tacit.nets.sequence.windows import newest_places
 
 _RIVALS = 32  # items not had, drawn in each step at home; as many whatever the history
 
 
-class Gradients(NamedTuple):
+class RatingGradients(NamedTuple):
     """What a device tells: rows of the item table, and which of them are made up. The last stays at home."""
 
     items: jax.Array  # int32[m]; the number of items where there is nothing
@@ -96,15 +96,15 @@ class LosslessFactors(AtHome):
             unrated = (fresh * (params["items"][rivals] @ p) ** 2).sum() / jnp.maximum(fresh.sum(), 1.0)
             return 0.5 * (rated + self.zeros * unrated + self.penalty * p @ p)
 
-        rivals = Rivals(_RIVALS, self.catalog.n_items, self.steps, 0.1)
-        return {"person": against_rivals(key, loss, jnp.zeros(self.dim), rivals)}
+        rivals = AdamOnNegatives(_RIVALS, self.catalog.n_items, self.steps, 0.1)
+        return {"person": adam_on_negatives(key, loss, jnp.zeros(self.dim), rivals)}
 
     def score(self, params: dict, local: dict, own: dict, recent: jax.Array, candidates: jax.Array) -> jax.Array:
         """p_u·q_i."""
         del own, recent
         return masked(params["items"][candidates] @ local["person"], candidates)
 
-    def gradients(self, key: jax.Array, params: dict, p: jax.Array, own: dict) -> Gradients:
+    def gradients(self, key: jax.Array, params: dict, p: jax.Array, own: dict) -> RatingGradients:
         """Of what is rated, of unrated items that count as rated 0, and of made-up ratings."""
         n, rated = self.catalog.n_items, own["items"] >= 0
         mean = own["ratings"].sum() / jnp.maximum(rated.sum(), 1)
@@ -123,4 +123,4 @@ class LosslessFactors(AtHome):
         rows = jnp.where(real[:, None], wrong[:, None] * p + self.penalty * Q, 0.0)
         told = real & ~made_up
         person = (told * wrong) @ Q / jnp.maximum(told.sum(), 1) + self.penalty * p
-        return Gradients(jnp.where(real, index, n), rows, real.astype(jnp.float32), made_up, person)
+        return RatingGradients(jnp.where(real, index, n), rows, real.astype(jnp.float32), made_up, person)

@@ -13,23 +13,23 @@ from tacit.core.settings import setting
 from tacit.device.history import History
 from tacit.device.method import Method, masked
 from tacit.errors import PlanError
-from tacit.nets.neural.bounded_sum import summed, unit
-from tacit.nets.neural.local_sgd import shuffled
-from tacit.nets.neural.text import brevity, word_counts, worded
+from tacit.nets.neural.chunked import clipped_to_unit, sum_in_chunks
+from tacit.nets.neural.local_sgd import shuffled_batches
+from tacit.nets.neural.losses import sampled_loss
+from tacit.nets.neural.text import text_of, usual_token_count, word_counts
 from tacit.nets.sequence.encoder import (
+    LevelStatistics,
     Sizes,
-    Statistics,
     Words,
     distinct_vectors,
     item_vectors,
     new_encoder,
     new_statistics,
-    sampled_loss,
-    tastes,
+    user_vectors,
 )
-from tacit.nets.sequence.gru import Form
-from tacit.nets.sequence.segments import closeness, ends, histogram, sequences
-from tacit.nets.sequence.windows import Samples, newest, right_aligned, samples
+from tacit.nets.sequence.gru import GruForm
+from tacit.nets.sequence.segments import closeness, ends, sequence_length_histogram, sequences
+from tacit.nets.sequence.windows import NextItemSamples, newest_sequence, next_item_samples, right_aligned
 
 _MANY = 256  # where the catalog is so many times longer than what is asked, its items are looked at one by one
 _OPTIMISERS = {"sgd": optax.sgd, "adam": partial(optax.adam, eps=1e-4)}  # what is rounding alone is not blown up
@@ -67,7 +67,7 @@ class FederatedSequences(Method):
     short: int = setting(10, at_least=1)
     encoder: Literal["dense", "convolution"] = setting("dense")
     long: Literal["tensor", "attention", "none"] = setting("tensor")
-    gru: Form = setting("reset_after")
+    gru: GruForm = setting("reset_after")
     norm: Literal["example", "batch"] = setting("example")
     drop: float = setting(0.0, at_least=0.0, at_most=0.9)
     epochs: int = setting(1, at_least=1)  # E
@@ -100,8 +100,8 @@ class FederatedSequences(Method):
     }
 
     def __post_init__(self):
-        self.about, self.vectors = worded(self.catalog, self.tokens, self.width)
-        self.brief = brevity(self.about)
+        self.about, self.vectors = text_of(self.catalog, self.tokens, self.width)
+        self.brief = usual_token_count(self.about)
 
     def __check_init__(self):
         if self.bound is not None and self.second != "none":
@@ -165,12 +165,12 @@ class FederatedSequences(Method):
         """Taste of one person's sequence · item; the sequence is `recent`, or the newest one of the device."""
         theta = local.get("model") or self._theta(params)
         shown = right_aligned(recent, self.window)
-        own_last = newest(own["items"], own["place"], self.window)
+        own_last = newest_sequence(own["items"], own["place"], self.window)
         before = jnp.where((shown >= 0).any(), shown, own_last)
         few = _MANY * (before.size + candidates.size) < self.catalog.n_items
         vectors = self._items(theta, jnp.concatenate([before, candidates]), table=not few)
-        known = Statistics(local["mean"], local["variance"]) if self.norm == "batch" else None
-        liked, _ = tastes(theta, self.sizes, vectors[None, : before.size], (before >= 0)[None], known)
+        known = LevelStatistics(local["mean"], local["variance"]) if self.norm == "batch" else None
+        liked, _ = user_vectors(theta, self.sizes, vectors[None, : before.size], (before >= 0)[None], known)
         return masked(vectors[before.size :] @ liked[0], candidates)
 
     def _theta(self, params: dict) -> dict:
@@ -190,11 +190,11 @@ class FederatedSequences(Method):
             return self._items(theta, items, True, key)
         return distinct_vectors(theta, self.sizes, Words(self.about, self.vectors, self.brief), items, key)
 
-    def _lost(self, theta: dict, some: Samples, key: jax.Array) -> jax.Array:
+    def _lost(self, theta: dict, some: NextItemSamples, key: jax.Array) -> jax.Array:
         """−ln softmax of the target among itself and its rivals, [b]."""
         items = jnp.concatenate([some.before, some.target[:, None], some.rivals], axis=1)
         vectors = self._batch_items(theta, items, key if self.drop else None)
-        liked, _ = tastes(theta, self.sizes, vectors[:, : self.window], some.before >= 0)
+        liked, _ = user_vectors(theta, self.sizes, vectors[:, : self.window], some.before >= 0)
         offered = vectors[:, self.window :]
         return sampled_loss(jnp.einsum("bd,bkd->bk", liked, offered), items[:, self.window :] >= 0)
 
@@ -202,7 +202,7 @@ class FederatedSequences(Method):
         """The mean loss of the samples at some events."""
         draw, drop = jax.random.split(key)
         rivals = (self.negatives, self.catalog.n_items)
-        some = samples(draw, own["items"], own["place"], at, self.window, rivals)
+        some = next_item_samples(draw, own["items"], own["place"], at, self.window, rivals)
         return jnp.where(some.real, self._lost(theta, some, drop), 0.0).sum() / jnp.maximum(some.real.sum(), 1)
 
     @eqx.filter_jit  # where it is called outside a program, it is compiled once
@@ -214,7 +214,7 @@ class FederatedSequences(Method):
 
         def epoch(carry: tuple, key: jax.Array) -> tuple[tuple, None]:
             order, draw = jax.random.split(key)
-            at = shuffled(order, real, self.batch)
+            at = shuffled_batches(order, real, self.batch)
 
             def step(turn: jax.Array, carry: tuple) -> tuple:
                 theta, state = carry
@@ -237,10 +237,10 @@ class FederatedSequences(Method):
             begin, end = first[who], first[jnp.minimum(who + 1, length)]
             at = begin + (jax.random.uniform(draw, (self.each,)) * (end - begin)).astype(jnp.int32)
             slope = jax.grad(self.loss)(theta, own, at, rest)
-            step = unit(jax.tree.map(lambda g: -self.rate * g, slope), self.bound or 1.0)
+            step = clipped_to_unit(jax.tree.map(lambda g: -self.rate * g, slope), self.bound or 1.0)
             return {**step, "people": jnp.ones(())}
 
-        return summed(one, person.max() + 1, self.group)
+        return sum_in_chunks(one, person.max() + 1, self.group)
 
     def _weight(self, params: dict, own: dict) -> jax.Array:
         """n, and γ where there is one."""
@@ -250,7 +250,7 @@ class FederatedSequences(Method):
         if self.second in ("equal", "root"):
             return jnp.stack([n, jnp.sqrt(n) if self.second == "root" else (n > 0).astype(jnp.float32)])
         mine = (
-            histogram(own["place"], self.longest)
+            sequence_length_histogram(own["place"], self.longest)
             if self.second == "lengths"
             else word_counts(self.about, own["items"], self.vectors.shape[0])
         )
@@ -263,7 +263,7 @@ class FederatedSequences(Method):
             return local
         last = (own["items"] >= 0).sum()
         at = last - 1 - jnp.arange(self.batch)
-        some = samples(jax.random.key(0), own["items"], own["place"], at, self.window, (1, 1))
+        some = next_item_samples(jax.random.key(0), own["items"], own["place"], at, self.window, (1, 1))
         vectors = self._items(theta, some.before, some.before.size >= self.catalog.n_items)
-        _, seen = tastes(theta, self.sizes, vectors, some.before >= 0)
+        _, seen = user_vectors(theta, self.sizes, vectors, some.before >= 0)
         return {**local, **seen._asdict()}

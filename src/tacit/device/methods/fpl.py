@@ -11,17 +11,17 @@ from tacit.core.sparse_rows import Rows, coalesce, distinct
 from tacit.device.history import History
 from tacit.device.method import Method, masked
 from tacit.errors import PlanError, unknown
-from tacit.nets.factor.bpr import Had, Penalties, Slopes, draw_pair, had_of, slopes
+from tacit.nets.factor.bpr import BprGradients, OwnedItems, Penalties, bpr_gradients, draw_bpr_pair, owned_items
 
 
-class Own(NamedTuple):
+class OwnedAndShare(NamedTuple):
     """What a person has, and how much of it they let be seen."""
 
-    had: Had
+    had: OwnedItems
     pi: jax.Array  # float32[], the person's own π
 
 
-class Triple(NamedTuple):
+class SentTriple(NamedTuple):
     """What is sent of one triple: a row of the item had and one of its rival, in order; padding where it stays at home."""
 
     rows: jax.Array  # int32[2]
@@ -83,10 +83,10 @@ class PairwiseLearning(Method):
         drawn = self.spread * jax.random.normal(key, (n, self.dim + 1))
         return {"items": drawn[:, 1:], "bias": drawn[:, 0]}
 
-    def prepare(self, history: History) -> Own:
+    def prepare(self, history: History) -> OwnedAndShare:
         """The distinct items, in order, and the person's own choice."""
         own = distinct(history.items, self.catalog.n_items, jnp.int32)
-        return Own(had_of(own.index, own.value.sum(), self.catalog.n_items), self._choice(history))
+        return OwnedAndShare(owned_items(own.index, own.value.sum(), self.catalog.n_items), self._choice(history))
 
     def _choice(self, history: History) -> jax.Array:
         """π: what the person chose at home, else their field of the log, else the plan's."""
@@ -103,17 +103,17 @@ class PairwiseLearning(Method):
             at += field.width
         raise PlanError(unknown("hyper.own_pi", self.own_pi, [field.name for field in fields], "field of a person"))
 
-    def enter(self, key: jax.Array, own: Own) -> dict:
+    def enter(self, key: jax.Array, own: OwnedAndShare) -> dict:
         """p_u from a small normal, nothing learned yet; with `pi_memo` also the root of the kept coins."""
         del own
         start, coins = jax.random.split(key)
         local = {"person": self.spread * jax.random.normal(start, (self.dim,)), "learned": jnp.zeros((), jnp.int32)}
         return {**local, "coins": jax.random.key_data(coins)} if self.pi_memo else local
 
-    def local(self, key: jax.Array, params: dict, local: dict, own: Own) -> tuple[dict, dict, jax.Array]:
+    def local(self, key: jax.Array, params: dict, local: dict, own: OwnedAndShare) -> tuple[dict, dict, jax.Array]:
         """T triples: p_u moves after each, Q and b stay as they were broadcast."""
 
-        def one(p: jax.Array, key: jax.Array) -> tuple[jax.Array, Triple]:
+        def one(p: jax.Array, key: jax.Array) -> tuple[jax.Array, SentTriple]:
             return self._triple(key, params, p, own, local.get("coins"))
 
         if self.triples == 1:
@@ -123,9 +123,11 @@ class PairwiseLearning(Method):
         learned = local["learned"] + self._possible(own)
         return {**local, "person": p, "learned": learned}, self._tables(made), jnp.ones(1)
 
-    def _triple(self, key: jax.Array, params: dict, p: jax.Array, own: Own, coins: Any) -> tuple[jax.Array, Triple]:
+    def _triple(
+        self, key: jax.Array, params: dict, p: jax.Array, own: OwnedAndShare, coins: Any
+    ) -> tuple[jax.Array, SentTriple]:
         """One pair: the person's step, and what is sent of the items'."""
-        i, j, coin = draw_pair(key, own.had, self.catalog.n_items)
+        i, j, coin = draw_bpr_pair(key, own.had, self.catalog.n_items)
         possible = self._possible(own)
         made = self._slopes(params, p, i, j)
         p_next = jnp.where(possible, p + self.rate * made.person, p)
@@ -135,7 +137,9 @@ class PairwiseLearning(Method):
         coin = coin if coins is None else _kept_coin(coins, i)
         return p_next, self._rows(i, j, made, (coin < own.pi) & possible, possible)
 
-    def _rows(self, i: jax.Array, j: jax.Array, made: Slopes, shown: jax.Array, possible: jax.Array) -> Triple:
+    def _rows(
+        self, i: jax.Array, j: jax.Array, made: BprGradients, shown: jax.Array, possible: jax.Array
+    ) -> SentTriple:
         """What is sent of a pair, the lower row first; what is not is padding, and comes last."""
         n, first = self.catalog.n_items, shown & (i < j)
 
@@ -143,17 +147,19 @@ class PairwiseLearning(Method):
             had, rival = jnp.where(shown, had, nothing), jnp.where(possible, rival, nothing)
             return jnp.stack([jnp.where(first, had, rival), jnp.where(first, rival, had)])
 
-        return Triple(ordered(i, j, n), ordered(made.had, made.rival, 0), ordered(made.bias_had, made.bias_rival, 0))
+        return SentTriple(
+            ordered(i, j, n), ordered(made.had, made.rival, 0), ordered(made.bias_had, made.bias_rival, 0)
+        )
 
-    def _slopes(self, params: dict, p: jax.Array, i: jax.Array, j: jax.Array) -> Slopes:
+    def _slopes(self, params: dict, p: jax.Array, i: jax.Array, j: jax.Array) -> BprGradients:
         Q, b = params["items"], params["bias"]
-        return slopes(p, Q[i], Q[j], b[i], b[j], self.penalties)
+        return bpr_gradients(p, Q[i], Q[j], b[i], b[j], self.penalties)
 
-    def _possible(self, own: Own) -> jax.Array:
+    def _possible(self, own: OwnedAndShare) -> jax.Array:
         """Who has nothing, or everything, has no pair."""
         return (own.had.size > 0) & (own.had.size < self.catalog.n_items)
 
-    def _tables(self, made: Triple) -> dict[str, Rows]:
+    def _tables(self, made: SentTriple) -> dict[str, Rows]:
         """All triples as rows of the two tables; what an item gets from several adds up."""
         n = self.catalog.n_items
         if self.triples == 1:
@@ -164,18 +170,20 @@ class PairwiseLearning(Method):
             "bias": coalesce(index, made.bias.reshape(-1), n),
         }
 
-    def adapt(self, key: jax.Array, params: dict, local: dict, own: Own) -> dict:
+    def adapt(self, key: jax.Array, params: dict, local: dict, own: OwnedAndShare) -> dict:
         """Who took part keeps p_u; somebody new finds it by `steps` triples with Q and b frozen."""
         new = (local["learned"] == 0) & self._possible(own)
 
         def step(number: jax.Array, p: jax.Array) -> jax.Array:
-            i, j, _ = draw_pair(jax.random.fold_in(key, number), own.had, self.catalog.n_items)
+            i, j, _ = draw_bpr_pair(jax.random.fold_in(key, number), own.had, self.catalog.n_items)
             return p + self.rate * self._slopes(params, p, i, j).person
 
         # A loop of no steps costs nothing, so asking people who took part does not pay for newcomers.
         return {**local, "person": jax.lax.fori_loop(0, jnp.where(new, self.steps, 0), step, local["person"])}
 
-    def score(self, params: dict, local: dict, own: Own, recent: jax.Array, candidates: jax.Array) -> jax.Array:
+    def score(
+        self, params: dict, local: dict, own: OwnedAndShare, recent: jax.Array, candidates: jax.Array
+    ) -> jax.Array:
         """b_i + p_u·q_i."""
         del own, recent
         return masked(params["items"][candidates] @ local["person"] + params["bias"][candidates], candidates)

@@ -10,8 +10,8 @@ from tacit.core.settings import setting
 from tacit.core.sparse_rows import Rows, distinct, lookup
 from tacit.device.history import History
 from tacit.device.method import AtHome, masked
-from tacit.nets.factor.mf import gather
-from tacit.nets.neural.local_sgd import Rivals, against_rivals
+from tacit.nets.factor.least_squares import gather
+from tacit.nets.neural.local_sgd import AdamOnNegatives, adam_on_negatives
 
 _RIVALS = 128  # items not had, drawn in each step at home; as many whatever the history
 
@@ -64,8 +64,8 @@ class GeneralisedFactors(AtHome):
             not_had = (no * jax.nn.log_sigmoid(-(Q[rivals] @ p))).sum() / jnp.maximum(no.sum(), 1.0)
             return -had - self.negatives * not_had + self.penalty * p @ p
 
-        rivals = Rivals(_RIVALS, self.catalog.n_items, self.steps, self.pace)
-        return {"person": against_rivals(key, loss, jnp.zeros(self.dim), rivals)}
+        rivals = AdamOnNegatives(_RIVALS, self.catalog.n_items, self.steps, self.pace)
+        return {"person": adam_on_negatives(key, loss, jnp.zeros(self.dim), rivals)}
 
     def score(self, params: dict, local: dict, own: Rows, recent: jax.Array, candidates: jax.Array) -> jax.Array:
         """hᵀ(p_u ∘ q_i)."""

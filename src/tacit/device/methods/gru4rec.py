@@ -7,11 +7,11 @@ import jax.numpy as jnp
 
 from tacit.core.settings import setting
 from tacit.device.methods._bases.next_item import NextItem
-from tacit.nets.factor.mf import gather
-from tacit.nets.neural.dropout import dropped
-from tacit.nets.neural.ranking_losses import bpr_max, top1_max
-from tacit.nets.sequence.gru import Form, last_state, new_gru, states
-from tacit.nets.sequence.windows import Samples
+from tacit.nets.factor.least_squares import gather
+from tacit.nets.neural.layers import dropout
+from tacit.nets.neural.losses import bpr_max, top1_max
+from tacit.nets.sequence.gru import GruForm, gru_last_state, gru_states, new_gru
+from tacit.nets.sequence.windows import NextItemSamples
 
 _OTHERS = {"bpr_max": bpr_max, "top1_max": top1_max}
 
@@ -27,7 +27,7 @@ class SessionRecurrent(NextItem):
     """
 
     dim: int = setting(100, at_least=1)
-    gru: Form = setting("reset_after")
+    gru: GruForm = setting("reset_after")
     objective: Literal["cross_entropy", "bpr_max", "top1_max"] = setting("cross_entropy")
     calm: float = setting(1.0, at_least=0.0)  # of rivals' scores under bpr_max: how much they are held near 0
     learns: ClassVar[bool] = True
@@ -52,15 +52,15 @@ class SessionRecurrent(NextItem):
     def taste(self, params: dict, before: jax.Array) -> jax.Array:
         """The state after the last event."""
         x = gather(params["items"], jnp.maximum(before, 0))
-        return last_state((params["input"], params["state"]), x, before >= 0, self.gru)
+        return gru_last_state((params["input"], params["state"]), x, before >= 0, self.gru)
 
-    def lost(self, params: dict, key: jax.Array, some: Samples) -> tuple[jax.Array, jax.Array]:
+    def lost(self, params: dict, key: jax.Array, some: NextItemSamples) -> tuple[jax.Array, jax.Array]:
         """At every step, of what came next."""
         draw, drop = jax.random.split(key)
         following = jnp.concatenate([some.before[:, 1:], some.target[:, None]], axis=1).ravel()
-        x = dropped(drop, params["items"][jnp.maximum(some.before, 0)], self.drop)
+        x = dropout(drop, params["items"][jnp.maximum(some.before, 0)], self.drop)
         layers = (params["input"], params["state"])
-        h = states(layers, x, some.before >= 0, self.gru)
+        h = gru_states(layers, x, some.before >= 0, self.gru)
         lost = self._lost(params, draw, h.reshape(-1, self.dim), jnp.maximum(following, 0))
         return lost, (some.before.ravel() >= 0) & (following >= 0)
 

@@ -12,7 +12,7 @@ from tacit.device.history import History
 from tacit.device.method import Method, masked
 from tacit.errors import PlanError
 from tacit.nets.neural.text import tokens_of, word_counts
-from tacit.nets.sequence.segments import closeness, ends, histogram, sequences
+from tacit.nets.sequence.segments import closeness, ends, sequence_length_histogram, sequences
 
 
 class Handshake(Method):
@@ -71,7 +71,7 @@ class Handshake(Method):
         counted = ends(place) if self.of == "lengths" else items >= 0
         weight = _share(counted, whose) if self.people else jnp.ones(items.shape)
         if self.of == "lengths":
-            mine = histogram(place, self.longest, weight)
+            mine = sequence_length_histogram(place, self.longest, weight)
         else:
             mine = word_counts(self.about, items, self.vocabulary, weight)
         return {"mine": mine, "people": (whose.max() + 1).astype(jnp.float32)}

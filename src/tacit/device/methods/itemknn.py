@@ -10,7 +10,7 @@ from tacit.core.settings import setting
 from tacit.core.sparse_rows import Rows, distinct
 from tacit.device.history import History
 from tacit.device.method import AtHome, masked
-from tacit.nets.counts.neighbours import neighbour_scores
+from tacit.nets.counts.item_pairs import neighbour_scores
 
 
 class ItemNeighbours(AtHome):

@@ -11,9 +11,17 @@ from tacit.core.settings import setting
 from tacit.core.sparse_rows import Rows, held
 from tacit.device.history import History
 from tacit.device.method import Method, masked
-from tacit.nets.factor.mf import gather
-from tacit.nets.neural.local_sgd import Batch, Pace, descend
-from tacit.nets.sequence.masked_items import READER, Shape, contrast, known, new_reader, read, views
+from tacit.nets.factor.least_squares import gather
+from tacit.nets.neural.local_sgd import Minibatch, StepSizes, sgd
+from tacit.nets.sequence.masked_items import (
+    READER,
+    ViewShape,
+    contrastive_losses,
+    encode_sequence,
+    masked_views,
+    new_reader,
+    project_items,
+)
 from tacit.nets.sequence.windows import newest_places
 
 
@@ -69,10 +77,10 @@ class Masks(Method):
     def local(self, key: jax.Array, params: dict, local: dict, own: jax.Array) -> tuple[dict, dict, jax.Array]:
         """Δ = θ − θ₀ after some steps, each on masked copies of its own."""
         n, shape = self.catalog.n_items, self._shape(own)
-        numbers, real = views(key, own, self.steps * self.batch, shape, n)
+        numbers, real = masked_views(key, own, self.steps * self.batch, shape, n)
         index, place = held(numbers.ravel(), real.ravel(), n)
         start = {"items": gather(params["items"], index), **{name: params[name] for name in READER}}
-        batches = Batch(place.reshape(self.steps, -1), real.reshape(self.steps, self.batch, -1))
+        batches = Minibatch(place.reshape(self.steps, -1), real.reshape(self.steps, self.batch, -1))
         moved = jax.tree.map(jnp.subtract, self._descend(shape, start, batches), start)
         return local, {**moved, "items": Rows(index, moved["items"], n)}, jnp.ones(1)
 
@@ -84,19 +92,19 @@ class Masks(Method):
     def score(self, params: dict, local: dict, own: Any, recent: jax.Array, candidates: jax.Array) -> jax.Array:
         """Σ(X)·Ψ(v): what fits the sequence."""
         del local, recent
-        c = read(params, gather(params["items"], own), own >= 0)
-        return masked(known(params, gather(params["items"], candidates)) @ c, candidates)
+        c = encode_sequence(params, gather(params["items"], own), own >= 0)
+        return masked(project_items(params, gather(params["items"], candidates)) @ c, candidates)
 
-    def _shape(self, own: jax.Array) -> Shape:
-        return Shape(own.shape[0], self.negatives, self.longest)
+    def _shape(self, own: jax.Array) -> ViewShape:
+        return ViewShape(own.shape[0], self.negatives, self.longest)
 
     @eqx.filter_jit  # so that a device alone compiles its loop once
-    def _descend(self, shape: Shape, start: dict, batches: Batch) -> dict:
+    def _descend(self, shape: ViewShape, start: dict, batches: Minibatch) -> dict:
         """θ ← θ − α ∇L_SSL, step after step."""
 
         def loss(theta: dict, real: jax.Array) -> jax.Array:
             x = theta["items"].reshape(*real.shape, self.dim)
-            item, segment = contrast(theta, shape, x, real)
+            item, segment = contrastive_losses(theta, shape, x, real)
             return self.of_items * item + self.of_segments * segment
 
-        return descend(loss, start, batches, Pace(self.rate, frozenset({"items"}), self.item_rate))
+        return sgd(loss, start, batches, StepSizes(self.rate, frozenset({"items"}), self.item_rate))

@@ -10,10 +10,11 @@ from tacit.core.settings import setting
 from tacit.core.sparse_rows import Rows, distinct, lookup
 from tacit.device.history import History
 from tacit.device.method import AtHome, masked
-from tacit.device.methods._bases.likes import liked
-from tacit.nets.factor.mf import gather
-from tacit.nets.neural.local_sgd import Rivals, against_rivals
-from tacit.nets.neural.two_tower import cross_entropy, log_odds, new_head
+from tacit.device.methods._bases.likes import liked_events
+from tacit.nets.factor.least_squares import gather
+from tacit.nets.neural.layers import head_log_odds, new_head
+from tacit.nets.neural.local_sgd import AdamOnNegatives, adam_on_negatives
+from tacit.nets.neural.losses import cross_entropy
 
 _RIVALS = 128  # items not had, drawn in each step at home; as many whatever the history
 _CALM = 1e-3  # Adam's ε at home: where a slope vanishes, its rounding must not decide the step
@@ -55,7 +56,7 @@ class NeuralFactors(AtHome):
 
     def prepare(self, history: History) -> Rows:
         """The distinct liked items, each with weight 1."""
-        return distinct(jnp.where(liked(history, self.above), history.items, -1), self.catalog.n_items)
+        return distinct(jnp.where(liked_events(history, self.above), history.items, -1), self.catalog.n_items)
 
     def enter(self, key: jax.Array, own: Rows) -> dict:
         """A person of no taste, until the first adaptation."""
@@ -74,14 +75,14 @@ class NeuralFactors(AtHome):
             not_had = cross_entropy(odds, jnp.zeros(_RIVALS), 1.0 - lookup(own, rivals))
             return had + self.negatives * not_had + self.penalty * p @ p
 
-        rivals = Rivals(_RIVALS, self.catalog.n_items, self.steps, self.pace, _CALM)
-        return {"person": against_rivals(key, loss, jnp.zeros(2 * self.dim), rivals)}
+        rivals = AdamOnNegatives(_RIVALS, self.catalog.n_items, self.steps, self.pace, _CALM)
+        return {"person": adam_on_negatives(key, loss, jnp.zeros(2 * self.dim), rivals)}
 
     def odds(self, params: dict, p: jax.Array, q: jax.Array) -> jax.Array:
         """Σ h (p ∘ q) + layers of [p', q'], for one person and items [n, 2d]."""
         d = self.dim
         factors = q[:, :d] @ (params["mixture"] * p[:d])
-        return factors + log_odds(params["head"], self.sizes, p[None, d:], q[:, d:])
+        return factors + head_log_odds(params["head"], self.sizes, p[None, d:], q[:, d:])
 
     def score(self, params: dict, local: dict, own: Rows, recent: jax.Array, candidates: jax.Array) -> jax.Array:
         """The log-odds that a candidate is liked."""

@@ -12,13 +12,13 @@ from tacit.core.settings import setting
 from tacit.core.sparse_rows import Rows, coalesce
 from tacit.device.history import History
 from tacit.device.method import Method, masked
-from tacit.device.methods._bases.likes import Asked, Samples, liked, samples
+from tacit.device.methods._bases.likes import LabelledSamples, SamplingOptions, labelled_samples, liked_events
 from tacit.errors import PlanError, unknown
-from tacit.nets.factor.mf import gather
-from tacit.nets.neural.field_towers import TOWERS, FieldTowers
-from tacit.nets.neural.local_sgd import Batch, Pace, descend, shuffled, through_one_step
-from tacit.nets.neural.two_tower import cross_entropy, squared_error
-from tacit.nets.sequence.masked_items import READER, contrast, new_reader
+from tacit.nets.factor.least_squares import gather
+from tacit.nets.neural.local_sgd import Minibatch, StepSizes, maml_gradient, sgd, shuffled_batches
+from tacit.nets.neural.losses import cross_entropy, squared_error
+from tacit.nets.neural.two_tower import TOWERS, FieldTowers
+from tacit.nets.sequence.masked_items import READER, contrastive_losses, new_reader
 from tacit.nets.sequence.windows import newest_places
 
 _BY_ITEM = frozenset({"items", "bias", "popularity"})  # a row for each item: a device holds the rows it uses
@@ -139,8 +139,8 @@ class PrivRec(Method):
         return FieldTowers(self.catalog, self.dim, self.hidden, self.kinds)
 
     @property
-    def _pace(self) -> Pace:
-        return Pace(self.rate, _BY_ITEM, self.item_rate)
+    def _pace(self) -> StepSizes:
+        return StepSizes(self.rate, _BY_ITEM, self.item_rate)
 
     def init(self, key: jax.Array) -> dict[str, jax.Array]:
         """θ₀: small random embeddings, random layers."""
@@ -159,7 +159,7 @@ class PrivRec(Method):
         exists = history.items >= 0
         had = coalesce(history.items, exists.astype(jnp.float32), self.catalog.n_items)
         newest = newest_places(history.items, self.most or history.items.shape[0])
-        likes = liked(history, self.above)[newest]
+        likes = liked_events(history, self.above)[newest]
         own = {"items": history.items[newest], "liked": likes, "had": had, "person": history.person}
         return {**own, "ratings": history.labels[newest]} if self.needs_ratings else own
 
@@ -201,12 +201,16 @@ class PrivRec(Method):
         """The log-odds, or ratings, of some items for a person with these fields, before any adaptation."""
         return self._odds(self._held(params, items), self.net.about(items), person)
 
-    def _samples(self, key: jax.Array, own: dict) -> Samples:
+    def _samples(self, key: jax.Array, own: dict) -> LabelledSamples:
         """Every event, after each liked one its negatives, and masked copies where they are learned from."""
-        asked = Asked(self.catalog.n_items, self.negatives, self.dislikes, self.copies * self.joint, self.window)
+        asked = SamplingOptions(
+            self.catalog.n_items, self.negatives, self.dislikes, self.copies * self.joint, self.window
+        )
         if not self.needs_ratings:
-            return samples(key, own, asked)
-        every = samples(key, own, asked._replace(negatives=0, dislikes=True))  # what was never met has no rating
+            return labelled_samples(key, own, asked)
+        every = labelled_samples(
+            key, own, asked._replace(negatives=0, dislikes=True)
+        )  # what was never met has no rating
         return every._replace(liked=own["ratings"].astype(jnp.float32))
 
     def _held(self, params: dict, index: jax.Array) -> dict:
@@ -231,7 +235,7 @@ class PrivRec(Method):
         odds = self.net.odds(theta, columns, person)
         return odds + sum(theta[name] for name in ("bias", "popularity") if name in theta)
 
-    def _loss(self, start: dict, mine: Samples, own: dict, joint: bool = False) -> Any:
+    def _loss(self, start: dict, mine: LabelledSamples, own: dict, joint: bool = False) -> Any:
         """L(θ, batch): λ_DSSM L_DSSM of some samples, where θ are the leaves that move; joint, with L_SSL beside it."""
         about, error = self.net.about(mine.items), squared_error if self.needs_ratings else cross_entropy
         of_liking, of_items, of_segments = self.weights
@@ -246,36 +250,36 @@ class PrivRec(Method):
             if not joint:
                 return lost
             x = moving["items"][None, count:]
-            item, segment = contrast({**still, **moving}, mine.shape, x, mine.shown[copy][None])
+            item, segment = contrastive_losses({**still, **moving}, mine.shape, x, mine.shown[copy][None])
             hidden = of_items * item + of_segments * segment
             return lost + jnp.where(real.sum() > 0, hidden, 0.0)  # padding alone is no step
 
         return loss
 
     @eqx.filter_jit  # so that a device alone compiles its loop once
-    def _descend(self, key: jax.Array, start: dict, moving: dict, mine: Samples, own: dict) -> dict:
+    def _descend(self, key: jax.Array, start: dict, moving: dict, mine: LabelledSamples, own: dict) -> dict:
         """θ ← θ − α₁ ∇L, batch after batch, E₂ times over all samples."""
         joint, m = self.joint and "items" in moving, mine.real.shape[0]
         loss = self._loss(start, mine, own, joint)
 
         def epoch(theta: dict, turn: tuple[jax.Array, jax.Array]) -> tuple[dict, None]:
             number, key = turn
-            rows = shuffled(key, mine.real, self.batch or m)
+            rows = shuffled_batches(key, mine.real, self.batch or m)
             real = mine.real.at[rows].get(mode="fill", fill_value=False).astype(jnp.float32)
             rows, copy = jnp.minimum(rows, m - 1), (number + jnp.arange(rows.shape[0])) % self.copies
             place = mine.place[rows]
             place = jnp.concatenate([place, mine.copies[copy]], axis=1) if joint else place
-            return descend(loss, theta, Batch(place, (rows, real, copy)), self._pace), None
+            return sgd(loss, theta, Minibatch(place, (rows, real, copy)), self._pace), None
 
         return jax.lax.scan(epoch, moving, (jnp.arange(self.epochs), jax.random.split(key, self.epochs)))[0]
 
     @eqx.filter_jit
-    def _through(self, start: dict, moving: dict, mine: Samples, own: dict) -> dict:
+    def _through(self, start: dict, moving: dict, mine: LabelledSamples, own: dict) -> dict:
         """∇L_query(θ − α₁∇L_support(θ)): the older half of the events supports, the newer is asked."""
         half = (own["items"] >= 0).sum() // 2
         older, rows = mine.event < half, jnp.arange(mine.real.shape[0])
-        halves = [Batch(mine.place, (rows, (mine.real & part).astype(jnp.float32), 0)) for part in (older, ~older)]
-        return through_one_step(self._loss(start, mine, own), moving, halves[0], halves[1], self._pace)
+        halves = [Minibatch(mine.place, (rows, (mine.real & part).astype(jnp.float32), 0)) for part in (older, ~older)]
+        return maml_gradient(self._loss(start, mine, own), moving, halves[0], halves[1], self._pace)
 
     def _as_rows(self, update: dict, index: jax.Array) -> dict:
         n = self.catalog.n_items

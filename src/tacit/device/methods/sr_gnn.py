@@ -7,9 +7,9 @@ import jax.numpy as jnp
 
 from tacit.core.settings import setting
 from tacit.device.methods._bases.next_item import NextItem
-from tacit.nets.neural.dropout import dropped
-from tacit.nets.sequence.session_graph import LAYERS, new_graph, read_out, walked
-from tacit.nets.sequence.windows import Samples
+from tacit.nets.neural.graph import SESSION_LAYERS, graph_step, new_session_graph, read_out
+from tacit.nets.neural.layers import dropout
+from tacit.nets.sequence.windows import NextItemSamples
 
 
 class SessionGraph(NextItem):
@@ -25,7 +25,7 @@ class SessionGraph(NextItem):
     penalty: float = setting(1e-5, at_least=0.0)
     learns: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {
-        "trains": ["items", *LAYERS],
+        "trains": ["items", *SESSION_LAYERS],
         "hyper": {"dim": 16, "window": 10, "drop": 0.0, "rate": 0.02, "epochs": 40, "batch": 32},
         "cohort": {"sampler": "pooled"},
     }
@@ -35,13 +35,13 @@ class SessionGraph(NextItem):
         table, layers = jax.random.split(key)
         bound = self.dim**-0.5
         items = jax.random.uniform(table, (self.catalog.n_items, self.dim), minval=-bound, maxval=bound)
-        return {"items": items, **new_graph(layers, self.dim)}
+        return {"items": items, **new_session_graph(layers, self.dim)}
 
     def taste(self, params: dict, before: jax.Array) -> jax.Array:
         """The graph of the events before, walked and read."""
         return self._taste(params, before)
 
-    def lost(self, params: dict, key: jax.Array, some: Samples) -> tuple[jax.Array, jax.Array]:
+    def lost(self, params: dict, key: jax.Array, some: NextItemSamples) -> tuple[jax.Array, jax.Array]:
         """Of what came next, one question for each window."""
         draw, drop = jax.random.split(key)
         keys = jax.random.split(drop, some.target.shape[0])
@@ -50,5 +50,5 @@ class SessionGraph(NextItem):
         return lost, some.real.astype(jnp.float32)
 
     def _taste(self, params: dict, before: jax.Array, key: Any = None) -> jax.Array:
-        x = dropped(key, params["items"][jnp.maximum(before, 0)], self.drop)
-        return read_out(params, walked(params, before, x), before >= 0)
+        x = dropout(key, params["items"][jnp.maximum(before, 0)], self.drop)
+        return read_out(params, graph_step(params, before, x), before >= 0)

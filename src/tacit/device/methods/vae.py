@@ -10,8 +10,8 @@ from tacit.core.settings import setting
 from tacit.core.sparse_rows import Rows, distinct
 from tacit.device.history import History
 from tacit.device.method import AtHome, masked
-from tacit.nets.factor.mf import gather
-from tacit.nets.neural.autoencoder import decode, encode, first
+from tacit.nets.factor.least_squares import gather
+from tacit.nets.neural.autoencoder import decode_latent, encode_sum, new_autoencoder
 
 
 class VariationalAutoencoder(AtHome):
@@ -43,7 +43,7 @@ class VariationalAutoencoder(AtHome):
 
     def init(self, key: jax.Array) -> dict[str, jax.Array]:
         """Small random weights."""
-        return first(key, self.catalog.n_items, self.hidden, self.latent)
+        return new_autoencoder(key, self.catalog.n_items, self.hidden, self.latent)
 
     def prepare(self, history: History) -> Rows:
         """The distinct items, each with weight 1/√n, so that the set has length 1."""
@@ -58,8 +58,8 @@ class VariationalAutoencoder(AtHome):
     def adapt(self, key: jax.Array, params: dict, local: dict, own: Rows) -> dict:
         """One pass, without noise in the middle."""
         del key, local
-        mean, _ = encode(params, own.value @ gather(params["encoder"], own.index))
-        return {"layer": decode(params, mean)}
+        mean, _ = encode_sum(params, own.value @ gather(params["encoder"], own.index))
+        return {"layer": decode_latent(params, mean)}
 
     def score(self, params: dict, local: dict, own: Rows, recent: jax.Array, candidates: jax.Array) -> jax.Array:
         """The log-odds of each item."""

@@ -18,7 +18,7 @@ from tacit.lab.data import Population
 from tacit.lab.data.datasets import as_population
 from tacit.lab.simulation.buckets import homes_of, move_homes, move_in
 from tacit.lab.simulation.federation import Federation
-from tacit.nets.neural.text import Worded
+from tacit.nets.neural.text import CatalogWithText
 from tacit.privacy.budget import Budget
 from tacit.server import checkpoint
 from tacit.server.round import Memory
@@ -100,7 +100,7 @@ def _save_people(population: Population, folder: Path) -> None:
     columns = {name: getattr(population, name) for name in _COLUMNS}
     arrays = {name: column for name, column in columns.items() if column is not None}
     catalog = population.catalog
-    worded = {name: getattr(catalog, name) for name in _WORDED} if isinstance(catalog, Worded) else {}
+    worded = {name: getattr(catalog, name) for name in _WORDED} if isinstance(catalog, CatalogWithText) else {}
     write_arrays(folder / "people.npz", {"columns": arrays, "attributes": dict(catalog.attributes), "words": worded})
     words = {name: plain(getattr(population, name)) for name in _NAMES}
     fields = {name: [asdict(field) for field in getattr(catalog, name)] for name in _FIELDS}
@@ -121,6 +121,6 @@ def _load_people(folder: Path) -> Population | None:
     catalog = Catalog(words["n_items"], attributes, **fields)
     if worded:
         tokens, vectors = (jnp.asarray(worded[name]) for name in _WORDED)
-        catalog = Worded(words["n_items"], attributes, **fields, tokens=tokens, vectors=vectors)
+        catalog = CatalogWithText(words["n_items"], attributes, **fields, tokens=tokens, vectors=vectors)
     names = {name: words[name] for name in _NAMES if name != "notes"}
     return Population(catalog, notes=tuple(words["notes"]), **columns, **names)

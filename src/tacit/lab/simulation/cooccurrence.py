@@ -25,7 +25,7 @@ from tacit.lab.runs.run import Run
 from tacit.lab.simulation.collect import GRID, Reports, Tell, collect, job_of, line, move_in_all, say, side_by_side
 from tacit.lab.simulation.engine import Job, wire_schema
 from tacit.lab.simulation.federation import Federation, Performance
-from tacit.nets.counts.pair_counting import TILE, by_words, columns, place, triangle
+from tacit.nets.counts.item_pairs import TILE, count_pairs, packed_columns, tile_pairs, write_tiles
 from tacit.privacy.mechanisms._parts.bits import COIN
 from tacit.privacy.mechanisms._parts.pair_counts import Cooccurrence, debiased, debiased_pairs, gram
 from tacit.privacy.mechanisms.cooccurrence import MOST
@@ -151,14 +151,14 @@ def said_of_pairs(reports: Reports, tell: Tell = lambda *_: None) -> np.ndarray:
         starts = range(0, reports.packed.shape[0], some)
         parts = (_products(jnp.asarray(reports.packed[start : start + some]), reports.width) for start in starts)
         return np.asarray(sum(parts, jnp.zeros((), jnp.int32)))
-    words = columns(jnp.asarray(reports.packed), reports.width)
-    left, right = triangle(words.shape[0])
+    words = packed_columns(jnp.asarray(reports.packed), reports.width)
+    left, right = tile_pairs(words.shape[0])
     table = np.zeros((words.shape[0] * TILE,) * 2, np.int32)
     done = iter(range(_TILES, left.size + _TILES, _TILES))
 
     def count(start: int) -> None:
         some = slice(start, start + _TILES)
-        place(table, left[some], right[some], np.asarray(by_words(words, left[some], right[some])))
+        write_tiles(table, left[some], right[some], np.asarray(count_pairs(words, left[some], right[some])))
         tell("pairs", min(1.0, next(done) / left.size))
 
     side_by_side(count, range(0, left.size, _TILES))
@@ -181,10 +181,10 @@ def _in_one(table: np.ndarray) -> Iterator[tuple[int, Any]]:
 
 def _in_rows(reports: Reports, tell: Tell) -> Iterator[tuple[int, Any]]:
     """A row of tiles at a time: nothing larger is ever held."""
-    words = columns(jnp.asarray(reports.packed), reports.width)
+    words = packed_columns(jnp.asarray(reports.packed), reports.width)
     tiles = np.arange(words.shape[0], dtype=np.int32)
     for tile in tiles:
-        counts = by_words(words, np.full_like(tiles, tile), tiles)
+        counts = count_pairs(words, np.full_like(tiles, tile), tiles)
         tell("pairs", (tile + 1) / tiles.size)
         yield int(tile) * TILE, counts.swapaxes(0, 1).reshape(TILE, -1)[:, : reports.width]
 

@@ -17,7 +17,7 @@ class Penalties(NamedTuple):
     bias: float = 0.0
 
 
-class Slopes(NamedTuple):
+class BprGradients(NamedTuple):
     """The direction of steepest ascent of ln σ(x_ui − x_uj), less the penalties."""
 
     g: jax.Array  # how wrong the order still is, float[]
@@ -28,17 +28,17 @@ class Slopes(NamedTuple):
     bias_rival: jax.Array  # Δb_j, float[]
 
 
-def slopes(
+def bpr_gradients(
     p: jax.Array, q_i: jax.Array, q_j: jax.Array, b_i: jax.Array, b_j: jax.Array, penalties: Penalties
-) -> Slopes:
+) -> BprGradients:
     """One step of BPR, with x_ui = b_i + p·q_i and g = σ(x_uj − x_ui).
 
-    >>> made = slopes(jnp.ones(1), jnp.zeros(1), jnp.zeros(1), jnp.zeros(()), jnp.zeros(()), Penalties(0, 0, 0))
+    >>> made = bpr_gradients(jnp.ones(1), jnp.zeros(1), jnp.zeros(1), jnp.zeros(()), jnp.zeros(()), Penalties(0, 0, 0))
     >>> float(made.had[0]), float(made.rival[0]), float(made.bias_had)
     (0.5, -0.5, 0.5)
     """
     g = jax.nn.sigmoid(b_j - b_i + _sum(p * (q_j - q_i)))
-    return Slopes(
+    return BprGradients(
         g,
         g * (q_i - q_j) - penalties.person * p,
         g * p - penalties.had * q_i,
@@ -56,7 +56,7 @@ def _sum(v: jax.Array) -> jax.Array:
     return v[0]
 
 
-class Had(NamedTuple):
+class OwnedItems(NamedTuple):
     """The items a person has, kept by the gaps between them, so that what is not had is quickly counted.
 
     The m-th item had is gaps[m] + m: that many items stand before it, m had and gaps[m] not had. Above the gaps stand
@@ -72,24 +72,24 @@ class Had(NamedTuple):
         return self.levels[0]
 
 
-def had_of(items: jax.Array, size: jax.Array, n_items: int) -> Had:
+def owned_items(items: jax.Array, size: jax.Array, n_items: int) -> OwnedItems:
     """What is had, from items that strictly increase in their first `size` places.
 
-    >>> had_of(jnp.array([1, 3, 4, 9]), jnp.array(3), 9).gaps.tolist()
+    >>> owned_items(jnp.array([1, 3, 4, 9]), jnp.array(3), 9).gaps.tolist()
     [1, 2, 2, 9]
     """
     place = jnp.arange(items.shape[0], dtype=jnp.int32)
     levels = [jnp.where(place < size, items - place, n_items).astype(jnp.int32)]
     while levels[-1].shape[0] > BRANCHES:
         levels.append(levels[-1][::BRANCHES])
-    return Had(tuple(levels), size)
+    return OwnedItems(tuple(levels), size)
 
 
-def not_had(k: jax.Array, had: Had) -> jax.Array:
+def kth_unowned(k: jax.Array, had: OwnedItems) -> jax.Array:
     """The k-th item that is not had, from 0: k plus the number of items had before it.
 
-    >>> had = had_of(jnp.array([1, 3, 4, 9]), jnp.array(3), 9)
-    >>> [int(not_had(k, had)) for k in range(4)]
+    >>> had = owned_items(jnp.array([1, 3, 4, 9]), jnp.array(3), 9)
+    >>> [int(kth_unowned(k, had)) for k in range(4)]
     [0, 2, 5, 6]
     """
     before = jnp.ones((), jnp.int32)
@@ -100,7 +100,7 @@ def not_had(k: jax.Array, had: Had) -> jax.Array:
     return k + before
 
 
-def draw_pair(key: jax.Array, had: Had, n_items: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+def draw_bpr_pair(key: jax.Array, had: OwnedItems, n_items: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     """An item had and one not had, each uniformly; and a third number for a coin, uniform in [0, 1).
 
     Nothing is drawn twice: the rival is the k-th item not had. Remainders of 32 random bits are uniform to one part in
@@ -110,7 +110,7 @@ def draw_pair(key: jax.Array, had: Had, n_items: int) -> tuple[jax.Array, jax.Ar
     m = _remainder(bits[0], had.size)
     k = _remainder(bits[1], n_items - had.size)
     coin = (bits[2] >> 8).astype(jnp.float32) * 2.0**-24
-    return had.gaps[m] + m, not_had(k, had), coin
+    return had.gaps[m] + m, kth_unowned(k, had), coin
 
 
 def _remainder(bits: jax.Array, size: jax.Array) -> jax.Array:

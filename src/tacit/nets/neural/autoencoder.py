@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 
-def first(key: jax.Array, items: int, hidden: int, latent: int) -> dict[str, jax.Array]:
+def new_autoencoder(key: jax.Array, items: int, hidden: int, latent: int) -> dict[str, jax.Array]:
     """Weights of the usual size for tanh: uniform within √(6 / (in + out)); biases 0."""
     shapes = {"encoder": (items, hidden), "middle": (hidden, 2 * latent), "decoder": (latent, hidden)}
     made = {name: _uniform(jax.random.fold_in(key, at), shape) for at, (name, shape) in enumerate(shapes.items())}
@@ -18,13 +18,13 @@ def _uniform(key: jax.Array, shape: tuple[int, int]) -> jax.Array:
     return jax.random.uniform(key, shape, minval=-bound, maxval=bound)
 
 
-def encode(params: dict, summed: jax.Array) -> tuple[jax.Array, jax.Array]:
+def encode_sum(params: dict, summed: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Mean and log-variance [..., latent] of the middle, from the weighted sum of the encoder's rows [..., hidden]."""
     h = jnp.tanh(summed + params["encoder_bias"])
     mean, log_variance = jnp.split(h @ params["middle"] + params["middle_bias"], 2, axis=-1)
     return mean, log_variance
 
 
-def decode(params: dict, middle: jax.Array) -> jax.Array:
+def decode_latent(params: dict, middle: jax.Array) -> jax.Array:
     """The last hidden layer [..., hidden]; an item's odds are its row of `items` times it, and its bias."""
     return jnp.tanh(middle @ params["decoder"] + params["decoder_bias"])

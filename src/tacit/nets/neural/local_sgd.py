@@ -10,14 +10,14 @@ import optax
 Loss = Callable[[Any, Any], jax.Array]  # (parameters, batch) -> what is lost
 
 
-class Batch(NamedTuple):
+class Minibatch(NamedTuple):
     """What one step looks at; of every table among the parameters, the loss sees the rows at `place` alone."""
 
     place: jax.Array  # int32[b]
     data: Any
 
 
-class Pace(NamedTuple):
+class StepSizes(NamedTuple):
     """How far a step goes, and which parameters are tables of rows."""
 
     rate: float
@@ -29,7 +29,7 @@ class Pace(NamedTuple):
         return self.rate if name not in self.tables or self.table_rate is None else self.table_rate
 
 
-class Rivals(NamedTuple):
+class AdamOnNegatives(NamedTuple):
     """How a person's vector is found: so many steps, and in each so many items drawn from all of them."""
 
     drawn: int  # as many whatever the history
@@ -39,7 +39,7 @@ class Rivals(NamedTuple):
     calm: float = 1e-8  # Adam's ε: where a slope vanishes, its rounding must not decide the step
 
 
-def step(loss: Loss, theta: dict, batch: Batch, pace: Pace) -> dict:
+def sgd_step(loss: Loss, theta: dict, batch: Minibatch, pace: StepSizes) -> dict:
     """θ − α ∇L(θ). Rows of tables that the batch does not look at cost nothing."""
     seen = _seen(theta, batch, pace)
     slope = jax.grad(loss)(seen, batch.data)
@@ -50,21 +50,21 @@ def step(loss: Loss, theta: dict, batch: Batch, pace: Pace) -> dict:
     }
 
 
-def _seen(theta: dict, batch: Batch, pace: Pace) -> dict:
+def _seen(theta: dict, batch: Minibatch, pace: StepSizes) -> dict:
     return {name: leaf[batch.place] if name in pace.tables else leaf for name, leaf in theta.items()}
 
 
-def descend(loss: Loss, theta: dict, batches: Batch, pace: Pace) -> dict:
+def sgd(loss: Loss, theta: dict, batches: Minibatch, pace: StepSizes) -> dict:
     """One step for each batch; `batches` has them along its first axis."""
-    return jax.lax.scan(lambda t, batch: (step(loss, t, batch, pace), None), theta, batches)[0]
+    return jax.lax.scan(lambda t, batch: (sgd_step(loss, t, batch, pace), None), theta, batches)[0]
 
 
-def through_one_step(loss: Loss, theta: dict, support: Batch, query: Batch, pace: Pace) -> dict:
+def maml_gradient(loss: Loss, theta: dict, support: Minibatch, query: Minibatch, pace: StepSizes) -> dict:
     """∇_θ L_query(θ − α ∇L_support(θ)), second derivatives included: MAML's gradient."""
-    return jax.grad(lambda t: loss(_seen(step(loss, t, support, pace), query, pace), query.data))(theta)
+    return jax.grad(lambda t: loss(_seen(sgd_step(loss, t, support, pace), query, pace), query.data))(theta)
 
 
-def against_rivals(key: jax.Array, loss: Loss, start: jax.Array, rivals: Rivals) -> jax.Array:
+def adam_on_negatives(key: jax.Array, loss: Loss, start: jax.Array, rivals: AdamOnNegatives) -> jax.Array:
     """Where Adam leads from `start` on loss(p, rivals), with other items drawn in each step."""
     adam = optax.adam(rivals.pace, eps=rivals.calm)
 
@@ -78,7 +78,7 @@ def against_rivals(key: jax.Array, loss: Loss, start: jax.Array, rivals: Rivals)
     return p
 
 
-def shuffled(key: jax.Array, real: jax.Array, size: int) -> jax.Array:
+def shuffled_batches(key: jax.Array, real: jax.Array, size: int) -> jax.Array:
     """Places of an array of rows in random order as batches, int32[batches, size]; rows that are not real come last.
 
     Padding does not change the order of the others: the i-th number drawn depends on the key and i alone. What fills

@@ -1,6 +1,6 @@
 """Words: what a catalog says about items as tokens, and a frozen vector for each word.
 
-Vectors come from a file that the lab has read (`Worded`), or from a hash of the word: nothing to ship, equal words are
+Vectors come from a file that the lab has read (`CatalogWithText`), or from a hash of the word: nothing to ship, equal words are
 equal, and no two words are alike.
 """
 
@@ -18,14 +18,14 @@ from tacit.core.catalog import Catalog, Field
 LENGTH = 32**0.5  # of a hashed vector, about: that of published ones. The steps of a layer grow with what it is fed
 
 
-class Worded(Catalog):
+class CatalogWithText(Catalog):
     """A catalog with word vectors: public, shipped once, never trained."""
 
     tokens: jax.Array = None  # pyright: ignore[reportAssignmentType]  # int32[n_items, T], -1 is padding
     vectors: jax.Array = None  # pyright: ignore[reportAssignmentType]  # float32[words, width]
 
     @classmethod
-    def of(cls, catalog: Catalog, tokens: np.ndarray, vectors: ArrayLike) -> "Worded":
+    def of(cls, catalog: Catalog, tokens: np.ndarray, vectors: ArrayLike) -> "CatalogWithText":
         """A catalog as it is, with words."""
         same = {field.name: getattr(catalog, field.name) for field in fields(Catalog)}
         return cls(**same, tokens=jnp.asarray(tokens), vectors=jnp.asarray(vectors))
@@ -85,15 +85,15 @@ def _normals(seeds: jax.Array, width: int) -> jax.Array:
     return jax.vmap(one)(seeds)
 
 
-def worded(catalog: Catalog, most: int, width: int) -> tuple[jax.Array, jax.Array]:
+def text_of(catalog: Catalog, most: int, width: int) -> tuple[jax.Array, jax.Array]:
     """Tokens and vectors: the catalog's own where it has them, else hashed ones of this width."""
-    if isinstance(catalog, Worded):
+    if isinstance(catalog, CatalogWithText):
         return catalog.tokens[:, :most], catalog.vectors
     tokens, words = tokens_of(catalog, most)
     return jnp.asarray(tokens), hashed_vectors(words, width)
 
 
-def brevity(tokens: jax.Array) -> int:
+def usual_token_count(tokens: jax.Array) -> int:
     """How many words three of four items do with."""
     return int(np.ceil(np.quantile((np.asarray(tokens) >= 0).sum(axis=1), 0.75)))
 

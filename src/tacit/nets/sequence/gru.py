@@ -9,7 +9,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-Form = Literal["reset_after", "reset_before"]
+GruForm = Literal["reset_after", "reset_before"]
 _UNROLL = {"gpu": 10}  # steps in one piece: a GPU starts small programs slowly, a CPU would only compile longer
 
 
@@ -21,12 +21,14 @@ def new_gru(key: jax.Array, inputs: int, size: int) -> tuple[jax.Array, jax.Arra
     return tuple(jnp.concatenate([layer, jnp.zeros((1, 3 * size))]) for layer in (x, h))  # pyright: ignore[reportReturnType]
 
 
-def cell(gates: jax.Array, state: jax.Array, h: jax.Array, form: Form = "reset_after") -> jax.Array:
+def gru_cell(gates: jax.Array, state: jax.Array, h: jax.Array, form: GruForm = "reset_after") -> jax.Array:
     """The state after one step, whose input layer already made `gates` [..., 3·size]."""
     return _cell(gates, (state[:-1], state[-1]), h, form)
 
 
-def states(layers: tuple[jax.Array, jax.Array], x: jax.Array, real: jax.Array, form: Form = "reset_after") -> jax.Array:
+def gru_states(
+    layers: tuple[jax.Array, jax.Array], x: jax.Array, real: jax.Array, form: GruForm = "reset_after"
+) -> jax.Array:
     """The state after each step of sequences [..., L, inputs], from 0; steps that are not `real` are passed over."""
     gates = jnp.moveaxis(x @ layers[0][:-1] + layers[0][-1], -2, 0)
     exists = jnp.moveaxis(real, -1, 0)[..., None]
@@ -34,14 +36,14 @@ def states(layers: tuple[jax.Array, jax.Array], x: jax.Array, real: jax.Array, f
     return jnp.moveaxis(walk(gates, layers[1][:-1], layers[1][-1], exists), 0, -2)
 
 
-def last_state(
-    layers: tuple[jax.Array, jax.Array], x: jax.Array, real: jax.Array, form: Form = "reset_after"
+def gru_last_state(
+    layers: tuple[jax.Array, jax.Array], x: jax.Array, real: jax.Array, form: GruForm = "reset_after"
 ) -> jax.Array:
     """The state after whole sequences."""
-    return states(layers, x, real, form)[..., -1, :]
+    return gru_states(layers, x, real, form)[..., -1, :]
 
 
-def _cell(gates: jax.Array, layer: tuple[jax.Array, jax.Array], h: jax.Array, form: Form) -> jax.Array:
+def _cell(gates: jax.Array, layer: tuple[jax.Array, jax.Array], h: jax.Array, form: GruForm) -> jax.Array:
     if form == "reset_after":
         z, _, c, _ = _parts(gates, h @ layer[0] + layer[1])
     else:
@@ -59,7 +61,7 @@ def _parts(gates: jax.Array, said: jax.Array) -> tuple[jax.Array, jax.Array, jax
     return z, r, jnp.tanh(x_c + r * s_c), s_c
 
 
-def _walk(gates: jax.Array, W: jax.Array, b: jax.Array, exists: jax.Array, form: Form) -> jax.Array:
+def _walk(gates: jax.Array, W: jax.Array, b: jax.Array, exists: jax.Array, form: GruForm) -> jax.Array:
     """The states [L, ..., size] after the steps [L, ..., 3·size]."""
 
     def step(h: jax.Array, turn: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

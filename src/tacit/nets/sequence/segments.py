@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from tacit.core.catalog import Field
 
 
-def named(fields: Sequence[Field], context: jax.Array, name: str) -> jax.Array | None:
+def field_column(fields: Sequence[Field], context: jax.Array, name: str) -> jax.Array | None:
     """The column of the event field of this name, float32[L]; None where events have no such field."""
     at = 0
     for field in fields:
@@ -33,29 +33,29 @@ def sequences(fields: Sequence[Field], items: jax.Array, context: jax.Array) -> 
     A log sorted by time has people in turns. A turn taken for a person would let somebody with many turns add as much as
     many people do, and a bound on each person would bound nobody. Events that name no person are one person's.
     """
-    person, sequence = (named(fields, context, name) for name in ("person", "sequence"))
+    person, sequence = (field_column(fields, context, name) for name in ("person", "sequence"))
     if person is not None:
         person = jnp.where(jnp.isnan(person), -jnp.inf, person)
         order = jnp.lexsort((person, items < 0))  # stable; padding stays last
         items, person = items[order], person[order]
         sequence = None if sequence is None else sequence[order]
     real = items >= 0
-    return Sequences(items, runs(real, person), places(real, person, sequence))
+    return Sequences(items, run_numbers(real, person), run_positions(real, person, sequence))
 
 
-def runs(real: jax.Array, *names: jax.Array | None) -> jax.Array:
+def run_numbers(real: jax.Array, *names: jax.Array | None) -> jax.Array:
     """Each event's number of its run of equal names, int32[L], from 0; -1 where there is no event.
 
-    >>> runs(jnp.array([1, 1, 1, 1, 0], bool), jnp.array([7, 7, 8, 7, 0])).tolist()
+    >>> run_numbers(jnp.array([1, 1, 1, 1, 0], bool), jnp.array([7, 7, 8, 7, 0])).tolist()
     [0, 0, 1, 2, -1]
     """
     return jnp.where(real, jnp.cumsum(_begins(real, names)) - 1, -1).astype(jnp.int32)
 
 
-def places(real: jax.Array, *names: jax.Array | None) -> jax.Array:
+def run_positions(real: jax.Array, *names: jax.Array | None) -> jax.Array:
     """Each event's place in its run of equal names, int32[L], from 0; -1 where there is no event.
 
-    >>> places(jnp.array([1, 1, 1, 1, 0], bool), jnp.array([7, 7, 8, 8, 0])).tolist()
+    >>> run_positions(jnp.array([1, 1, 1, 1, 0], bool), jnp.array([7, 7, 8, 8, 0])).tolist()
     [0, 1, 0, 1, -1]
     """
     index = jnp.arange(real.shape[0])
@@ -77,19 +77,19 @@ def ends(place: jax.Array) -> jax.Array:
     return (place >= 1) & (following <= 0)
 
 
-def histogram(place: jax.Array, longest: int, weight: jax.Array | float = 1.0) -> jax.Array:
+def sequence_length_histogram(place: jax.Array, longest: int, weight: jax.Array | float = 1.0) -> jax.Array:
     """How many sequences have 2, 3, … `longest` or more events, float32[longest − 1]."""
     last = ends(place)
     bin = jnp.where(last, jnp.minimum(place, longest - 1) - 1, longest - 1)  # out of range is dropped
     return jnp.zeros(longest - 1).at[bin].add(jnp.where(last, weight, 0.0), mode="drop")
 
 
-def divergence(mine: jax.Array, everybody: jax.Array, smoothing: float = 0.0) -> jax.Array:
+def kl_divergence(mine: jax.Array, everybody: jax.Array, smoothing: float = 0.0) -> jax.Array:
     """KL(p ‖ q) = Σ p ln(p/q) of two histograms of counts, `smoothing` added to each bin; 0 ln 0 = 0.
 
     Infinite where somebody has what nobody is said to have. A part of everybody is always finite.
 
-    >>> round(float(divergence(jnp.array([2.0, 1, 1, 0]), jnp.array([2.0, 4, 1, 3]))), 6)
+    >>> round(float(kl_divergence(jnp.array([2.0, 1, 1, 0]), jnp.array([2.0, 4, 1, 3]))), 6)
     0.569717
     """
     p, q = (_shares(counts + smoothing) for counts in (mine, everybody))
@@ -102,5 +102,5 @@ def _shares(counts: jax.Array) -> jax.Array:
 
 def closeness(mine: jax.Array, everybody: jax.Array, total: jax.Array, smoothing: float = 0.0) -> jax.Array:
     """e^−KL(p ‖ q), as a share of the `total` over everybody where that is known (above 0); never NaN."""
-    g = jnp.exp(-divergence(mine, jnp.maximum(everybody, 0.0), smoothing))
+    g = jnp.exp(-kl_divergence(mine, jnp.maximum(everybody, 0.0), smoothing))
     return jnp.where(jnp.isfinite(g), g, 0.0) / jnp.where(total > 0, total, 1.0)

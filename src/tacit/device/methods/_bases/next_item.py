@@ -15,7 +15,7 @@ from tacit.core.settings import setting
 from tacit.device.history import History
 from tacit.device.method import AtHome, masked
 from tacit.nets.sequence.segments import sequences
-from tacit.nets.sequence.windows import Samples, newest, right_aligned, samples
+from tacit.nets.sequence.windows import NextItemSamples, newest_sequence, next_item_samples, right_aligned
 
 
 class NextItem(AtHome):
@@ -51,13 +51,13 @@ class NextItem(AtHome):
         """The taste of one person, float32[d], from the events before, int32[window], padding in front."""
 
     @abstractmethod
-    def lost(self, params: dict, key: jax.Array, some: Samples) -> tuple[jax.Array, jax.Array]:
+    def lost(self, params: dict, key: jax.Array, some: NextItemSamples) -> tuple[jax.Array, jax.Array]:
         """What is lost at each of some places, and how much each of them counts; of one shape."""
 
     def prepare(self, history: History) -> dict:
         """The last events of the newest sequence."""
         items, _, place = sequences(self.catalog.event_fields, history.items, history.context)
-        return {"newest": newest(items, place, self.window)}
+        return {"newest": newest_sequence(items, place, self.window)}
 
     def score(self, params: dict, local: dict, own: dict, recent: jax.Array, candidates: jax.Array) -> jax.Array:
         """Taste · item, and how liked an item is by everybody."""
@@ -69,7 +69,7 @@ class NextItem(AtHome):
 
     def loss(self, params: dict, own: dict, at: jax.Array, key: jax.Array) -> jax.Array:
         """The mean over the places that the questions at some events ask for."""
-        some = samples(key, own["items"], own["place"], at, self.window, (0, self.catalog.n_items))
+        some = next_item_samples(key, own["items"], own["place"], at, self.window, (0, self.catalog.n_items))
         lost, counts = self.lost(params, key, some)
         return (lost * counts).sum() / jnp.maximum(counts.sum(), 1.0)
 

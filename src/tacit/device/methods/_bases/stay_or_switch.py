@@ -3,10 +3,10 @@
 from tacit.core.catalog import Catalog
 from tacit.core.settings import setting
 from tacit.device.method import Method
-from tacit.nets.counts.stay_or_leave import Counts
+from tacit.nets.counts.stay_or_leave import Strengths
 
 
-class Switching(Method):
+class StayOrSwitch(Method):
     """The settings of `nets/switch`, for every method that stands on it."""
 
     catalog: Catalog
@@ -21,7 +21,7 @@ class Switching(Method):
     installed: int = setting(128, at_least=1)  # the most items counted: those used most
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> Strengths:
         """As `log_odds` takes them."""
         bonus = (self.first, self.second, self.older)
-        return Counts(self.arrivals, self.steps, self.stays, self.stay, self.temper, bonus)
+        return Strengths(self.arrivals, self.steps, self.stays, self.stay, self.temper, bonus)

@@ -1,8 +1,4 @@
-"""Gram: of how many rows are both of two columns ones? Exact counts from packed bits, in tiles, nothing rounded.
-
-The way of a CPU: it counts the ones of words of 32 rows, and multiplies nothing. benchmarks/dplcf.py races it against
-products.
-"""
+"""Item pairs: co-occurrence counts from packed bits, exact, and scores from a table of nearest neighbours."""
 
 from functools import partial
 
@@ -10,12 +6,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+# ---- co-occurrence counts, for a CPU: population counts of words of 32 rows, no products. benchmarks/dplcf.py compares the two ----
+
+
 TILE = 128  # columns of a tile: its counts stay in a core's first cache
 _WORD = 32
 
 
 @partial(jax.jit, static_argnames="width")
-def columns(packed: jax.Array, width: int) -> jax.Array:
+def packed_columns(packed: jax.Array, width: int) -> jax.Array:
     """Rows of bits as columns of words: uint32[tiles, words, TILE], from uint8[rows, ⌈width/8⌉] as `packbits` writes them.
 
     What is missing to a whole word or tile is nought.
@@ -28,7 +27,7 @@ def columns(packed: jax.Array, width: int) -> jax.Array:
 
 
 @jax.jit
-def by_words(words: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
+def count_pairs(words: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
     """Counts of the pairs of some tiles' columns: int32[t, TILE, TILE], by the ones that two words share."""
 
     def tile(pair: tuple[jax.Array, jax.Array]) -> jax.Array:
@@ -43,19 +42,41 @@ def by_words(words: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
     return jax.lax.map(tile, (left, right))
 
 
-def triangle(tiles: int) -> tuple[np.ndarray, np.ndarray]:
+def tile_pairs(tiles: int) -> tuple[np.ndarray, np.ndarray]:
     """Every pair of tiles once: what stands left of the diagonal mirrors what stands right of it.
 
-    >>> [place.tolist() for place in triangle(2)]
+    >>> [place.tolist() for place in tile_pairs(2)]
     [[0, 0, 1], [0, 1, 1]]
     """
     left, right = np.triu_indices(tiles)
     return left.astype(np.int32), right.astype(np.int32)
 
 
-def place(table: np.ndarray, left: np.ndarray, right: np.ndarray, counts: np.ndarray) -> None:
+def write_tiles(table: np.ndarray, left: np.ndarray, right: np.ndarray, counts: np.ndarray) -> None:
     """Write tiles, and their mirror images, where they belong in a table int32[tiles·TILE, tiles·TILE]."""
     tiles = table.shape[0] // TILE
     blocks = table.reshape(tiles, TILE, tiles, TILE)
     blocks[left, :, right, :] = counts
     blocks[right, :, left, :] = counts.swapaxes(1, 2)
+
+
+# ---- neighbours ----
+
+
+def neighbour_scores(neighbours: jax.Array, similarity: jax.Array, items: jax.Array, weight: jax.Array) -> jax.Array:
+    """score_j = Σ_i weight_i · similarity(i, j), over each owned item i's K nearest items.
+
+    Args:
+        neighbours: int32[N, K], padding N.
+        similarity: float[N, K].
+        items: int32[n], padding N.
+        weight: float[n].
+
+    Returns:
+        float[N].
+    """
+    owned = items < neighbours.shape[0]
+    near = jnp.where(owned[:, None], neighbours[jnp.minimum(items, neighbours.shape[0] - 1)], neighbours.shape[0])
+    close = jnp.take(similarity, items, axis=0, mode="fill", fill_value=0) * weight[:, None]
+    scores = jnp.zeros(neighbours.shape[0], similarity.dtype)
+    return scores.at[near.reshape(-1)].add(close.reshape(-1), mode="drop")
