@@ -1,4 +1,4 @@
-"""Item pairs: co-occurrence counts from packed bits, exact, and scores from a table of nearest neighbours."""
+"""Item pairs: exact co-occurrence counts from packed bits, and scores from a table of nearest neighbours."""
 
 from functools import partial
 
@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# ---- co-occurrence counts, for a CPU: population counts of words of 32 rows, no products. benchmarks/dplcf.py compares the two ----
+# ---- co-occurrence counts, for a CPU: population counts of words of 32 rows. benchmarks/dplcf.py compares with products ----
 
 
 TILE = 128  # columns of a tile: its counts stay in a core's first cache
@@ -17,20 +17,20 @@ _WORD = 32
 def packed_columns(packed: jax.Array, width: int) -> jax.Array:
     """Rows of bits as columns of words: uint32[tiles, words, TILE], from uint8[rows, ⌈width/8⌉] as `packbits` writes them.
 
-    What is missing to a whole word or tile is nought.
+    Incomplete words and tiles are padded with 0.
     """
     bits = jnp.unpackbits(packed, axis=1, count=width)
     bits = jnp.pad(bits, ((0, -packed.shape[0] % _WORD), (0, -width % TILE)))
-    place = jnp.arange(_WORD, dtype=jnp.uint32)[:, None]
-    words = (bits.reshape(-1, _WORD, bits.shape[1]).astype(jnp.uint32) << place).sum(1, dtype=jnp.uint32)
+    shift = jnp.arange(_WORD, dtype=jnp.uint32)[:, None]
+    words = (bits.reshape(-1, _WORD, bits.shape[1]).astype(jnp.uint32) << shift).sum(1, dtype=jnp.uint32)
     return words.reshape(words.shape[0], -1, TILE).swapaxes(0, 1)
 
 
 @jax.jit
 def count_pairs(words: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
-    """Counts of the pairs of some tiles' columns: int32[t, TILE, TILE], by the ones that two words share."""
+    """Co-occurrence counts of the columns of pairs of tiles, int32[t, TILE, TILE]: the ones that two words share."""
 
-    def tile(pair: tuple[jax.Array, jax.Array]) -> jax.Array:
+    def tile_counts(pair: tuple[jax.Array, jax.Array]) -> jax.Array:
         ours, theirs = words[pair[0]], words[pair[1]]
 
         def word(i: jax.Array, count: jax.Array) -> jax.Array:
@@ -39,13 +39,13 @@ def count_pairs(words: jax.Array, left: jax.Array, right: jax.Array) -> jax.Arra
 
         return jax.lax.fori_loop(0, words.shape[1], word, jnp.zeros((TILE, TILE), jnp.int32))
 
-    return jax.lax.map(tile, (left, right))
+    return jax.lax.map(tile_counts, (left, right))
 
 
 def tile_pairs(tiles: int) -> tuple[np.ndarray, np.ndarray]:
-    """Every pair of tiles once: what stands left of the diagonal mirrors what stands right of it.
+    """Every pair of tiles once, as the upper triangle: the lower one is its transpose.
 
-    >>> [place.tolist() for place in tile_pairs(2)]
+    >>> [index.tolist() for index in tile_pairs(2)]
     [[0, 0, 1], [0, 1, 1]]
     """
     left, right = np.triu_indices(tiles)
@@ -53,7 +53,7 @@ def tile_pairs(tiles: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def write_tiles(table: np.ndarray, left: np.ndarray, right: np.ndarray, counts: np.ndarray) -> None:
-    """Write tiles, and their mirror images, where they belong in a table int32[tiles·TILE, tiles·TILE]."""
+    """Write tiles and their transposes into a table int32[tiles·TILE, tiles·TILE]."""
     tiles = table.shape[0] // TILE
     blocks = table.reshape(tiles, TILE, tiles, TILE)
     blocks[left, :, right, :] = counts

@@ -1,4 +1,4 @@
-"""Switch: does a person stay with an item or leave it, and for which; own counts over a prior, and recency on top."""
+"""Next-item probabilities: the user stays with an item or leaves it for another; smoothed counts, then a recency bonus."""
 
 from typing import NamedTuple
 
@@ -11,13 +11,13 @@ from tacit.nets.sequence.windows import latest_events, recency
 
 
 class Strengths(NamedTuple):
-    """How strongly the priors count, in events, and how recency is rewarded."""
+    """Strengths of the priors, in events, and the bonuses for recency."""
 
-    arrivals: float  # κ₁, of where a person goes at all
-    steps: float  # κ₂, of where a person goes from one item
-    stays: float  # κs, of whether a person stays
-    stay: float  # c₀, the log odds of staying before anything is known
-    temper: float  # how much of the log probability counts beside recency
+    arrivals: float  # κ₁, of the arrivals
+    steps: float  # κ₂, of the transitions from one item
+    stays: float  # κs, of staying
+    stay: float  # c₀, the prior log-odds of staying
+    temper: float  # τ, weight of the log probability beside the recency bonus
     bonus: tuple[float, float, float]  # for the item used before this one, the one before that, and older ones
 
 
@@ -37,23 +37,23 @@ def stay_probability(stayed: jax.Array, times: jax.Array, logit: jax.Array, stre
 
 
 def leave_distribution(steps: jax.Array, logits: jax.Array, others: jax.Array, strength: float) -> jax.Array:
-    """(n_ij + κ₂ g_ij)/(n°_i + κ₂) for j ≠ i, with g = softmax of the logits over the others; 0 elsewhere.
+    """π_ij = (n_ij + κ₂ g_ij)/(n°_i + κ₂) for j ≠ i, with g = softmax of the logits over the others; 0 elsewhere.
 
-    Everything is [n] for one item i; `others` says which j may follow.
+    Everything is [n] for one item i; `others` marks the j that may follow.
     """
     steps = jnp.where(others, steps, 0.0)
     return (steps + strength * masked_softmax(logits, others)) / (steps.sum() + strength)
 
 
 def step_cross_entropy(seen: jax.Array, to: jax.Array, stays: jax.Array) -> jax.Array:
-    """−Σ seen log π / Σ seen: the mean cross-entropy of steps seen, float[n, n], under π_ii and π_ij = (1 − π_ii) to_ij."""
+    """−Σ seen log π / Σ seen: the mean cross-entropy of observed steps, float[n, n], under π_ii and π_ij = (1 − π_ii) to_ij."""
     own = jnp.eye(seen.shape[0], dtype=bool)
     chances = jnp.where(own, stays[:, None], (1 - stays)[:, None] * to)
     return -(seen * jnp.log(jnp.maximum(chances, 1e-30))).sum() / jnp.maximum(seen.sum(), 1.0)
 
 
 class NextItemContext(NamedTuple):
-    """What is known when a person has just used an item, about the candidates for the next."""
+    """The user's counts about the candidates for the next item, given the item just used."""
 
     here: jax.Array  # bool[c], the candidate that is that item
     offered: jax.Array  # bool[c], False on padding
@@ -61,12 +61,12 @@ class NextItemContext(NamedTuple):
     steps: jax.Array  # float[c], n_ij from that item
     stayed: jax.Array  # n_ii
     times: jax.Array  # n_i
-    recency: jax.Array  # int[c], as `session.recency` counts
+    recency: jax.Array  # int[c], as `windows.recency` counts
     begun: jax.Array  # bool[], False before the first event of a session
 
 
 def next_item_context(own: TransitionCounts, recent: jax.Array, candidates: jax.Array) -> NextItemContext:
-    """What a person's habits say after the latest events of a session."""
+    """The context of a user's counts after the latest events of a session."""
     table, last = own.table, latest_events(recent, 1)[0]
     place, here = locate(own.items, candidates), candidates == last
     at = locate(own.items, last)
@@ -91,11 +91,11 @@ def next_item_log_odds(
     Before the first event of a session it is log m.
 
     Args:
-        now: what the person's own habits say.
-        counts: how strongly the priors count.
-        prior: float[c], e, where people like this person go; sums to 1 over what is offered.
-        link: float[c], what is added to log m after this very item.
-        lean: float[], what is added to the log odds of staying with it.
+        now: the context of the user's own counts.
+        counts: strengths of the priors.
+        prior: float[c], e, the learned distribution of arrivals; sums to 1 over the candidates.
+        link: float[c], added to log m for transitions from this item.
+        lean: float[], added to the log-odds of staying with it.
     """
     m = arrival_distribution(now.arrived, prior, counts.arrivals)
     common, others = jnp.log(jnp.maximum(m, 1e-30)), now.offered & ~now.here

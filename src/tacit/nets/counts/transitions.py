@@ -1,4 +1,4 @@
-"""Transitions: which items a person uses, and how often one follows another, on a short local list of items."""
+"""Transitions: which items a user has, and how often one follows another, indexed by a short local list of items."""
 
 from typing import Literal, NamedTuple
 
@@ -15,7 +15,7 @@ Denominator = Literal["occurrences", "departures"]
 
 
 class TransitionCounts(NamedTuple):
-    """A person's items, how often each was used, and the steps between them, by place in the list of items."""
+    """A user's items, how often each was used, and the transitions between them, by position in the list of items."""
 
     items: jax.Array  # int32[n], ascending; padding is the number of items
     uses: jax.Array  # float32[n], 0 on padding
@@ -34,9 +34,9 @@ class TransitionCounts(NamedTuple):
 
 
 def transition_counts(items: jax.Array, n_items: int, most: int) -> tuple[TransitionCounts, jax.Array]:
-    """The habits of a sequence, and the place of each event's item in their list; -1 is padding.
+    """The transition counts of a sequence, and the position of each event's item in their list; -1 is padding.
 
-    Where somebody uses more than `most` items, the list holds those used most, and the other events have no place.
+    Of more than `most` items the list holds the most used ones; events of other items have position -1.
     """
     index, uses = _used(items, n_items, most)
     n, place = index.shape[0], locate(index, items)
@@ -59,13 +59,13 @@ def _used(items: jax.Array, n_items: int, most: int) -> tuple[jax.Array, jax.Arr
 
 
 def locate(index: jax.Array, items: jax.Array) -> jax.Array:
-    """The place of each item in an ascending list, -1 where it is not in it."""
+    """The position of each item in an ascending list, -1 where it is not in it."""
     place = jnp.minimum(jnp.searchsorted(index, items), index.shape[0] - 1)
     return jnp.where((items >= 0) & (index[place] == items), place, -1)
 
 
 def pair_of(place: jax.Array, n: int) -> jax.Array:
-    """i·n + j for each event and the one before it, n² where either has no place; int32[L − 1]."""
+    """i·n + j for each event and the one before it, n² where either has no position; int32[L − 1]."""
     source, target = place[:-1], place[1:]
     return jnp.where((source >= 0) & (target >= 0), source * n + target, n * n)
 
@@ -76,7 +76,7 @@ def scatter_count(index: jax.Array, weight: jax.Array, size: int) -> jax.Array:
 
 
 def within_days(items: jax.Array, times: jax.Array, days: float) -> jax.Array:
-    """The items of the last so many days before the newest event; what is older becomes padding."""
+    """The items of the last `days` days before the newest event; older ones become padding."""
     newest = jnp.where(items >= 0, times, -jnp.inf).max()
     return jnp.where(times >= newest - days * SECONDS_PER_DAY, items, -1)
 
@@ -90,7 +90,7 @@ def transition_design(
     orientation: Orientation = "source",
     denominator: Denominator = "occurrences",
 ) -> jax.Array:
-    """S_ij, how much item j counts for item i, float[n, n], from n_ij and how often each item was used.
+    """S_ij, the weight of item j for item i, float[n, n], from n_ij and how often each item was used.
 
     The defaults are the worked example of the paper (Eq. 6): S_ij = n_ij / occurrences of i. Eq. 5 as printed has
     n_ji above (`target`) and the times i was left below (`departures`).
@@ -121,7 +121,7 @@ def ends_of(steps: Rows, n: int) -> tuple[jax.Array, jax.Array]:
 
 
 def apply_transitions(steps: jax.Array | Rows, rows: jax.Array) -> jax.Array:
-    """S Q, float[n, d]: for each item the rows of those it counts."""
+    """S Q, float[n, d]."""
     n = rows.shape[0]
     if not isinstance(steps, Rows):
         return dot(steps.reshape(n, n), rows)
@@ -147,5 +147,5 @@ def apply_transposed(steps: jax.Array | Rows, rows: jax.Array) -> jax.Array:
 
 
 def _square(steps: Rows, n: int) -> jax.Array:
-    """S written out: a GPU multiplies a small square faster than it gathers its few pairs row by row."""
+    """S as a dense matrix: a GPU multiplies a small square faster than it gathers a few pairs row by row."""
     return scatter_count(steps.index, steps.value, n * n).reshape(n, n)

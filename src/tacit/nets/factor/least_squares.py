@@ -13,7 +13,7 @@ LARGE = 48  # systems of this size and more are solved by gradients on a GPU too
 
 
 def dot(left: jax.Array, right: jax.Array) -> jax.Array:
-    """left @ right in full float32: what a GPU makes of a product by default keeps three digits, too few for a solve."""
+    """left @ right in full float32: a GPU's default precision keeps three digits, too few for a solve."""
     return jnp.matmul(left, right, precision="highest")
 
 
@@ -26,9 +26,9 @@ def weighted_gram(rows: jax.Array, weight: jax.Array) -> jax.Array:
 
 
 def solve(matrix: jax.Array, vector: jax.Array) -> jax.Array:
-    """matrix⁻¹ vector, to rounding, by what is best on the platform; derivatives are one more solve."""
+    """matrix⁻¹ vector, to rounding, by the fastest solver of the platform; derivatives are one more solve."""
 
-    # A GPU factorises many small matrices well and many larger ones slowly; conjugate gradients only multiply.
+    # A GPU factorises many small matrices fast and many larger ones slowly; conjugate gradients only multiply.
     elsewhere = solve_by_cholesky if vector.shape[0] < LARGE else solve_by_gradients
 
     def run(_: Callable, right: jax.Array) -> jax.Array:
@@ -75,7 +75,7 @@ def _step(matrix: jax.Array, state: tuple) -> tuple:
 
 
 def _ratio(top: jax.Array, bottom: jax.Array) -> jax.Array:
-    # A device that has converged, or has nothing, must stay put.
+    # A converged system, or an empty one, must not move.
     return jnp.where(bottom > 0, top / jnp.where(bottom > 0, bottom, 1), 0)
 
 
@@ -83,9 +83,9 @@ def _ratio(top: jax.Array, bottom: jax.Array) -> jax.Array:
 
 
 def gather(table: jax.Array, index: jax.Array) -> jax.Array:
-    """Rows of a table. A padded index repeats the last row: every use must carry a weight that is 0 there.
+    """Rows of a table. A padded index repeats the last row: every use must weigh it with 0.
 
-    Clipping spares the pass over [n, d] that filling with zeros costs.
+    Clipping avoids the pass over [n, d] that filling with zeros costs.
     """
     return jnp.asarray(table).at[index].get(mode="clip")
 

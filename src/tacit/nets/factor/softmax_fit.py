@@ -1,4 +1,4 @@
-"""Logit: the vector under a softmax that fits a person's choices best, by Newton's method."""
+"""Softmax regression: the vector that maximises the likelihood of a user's choices, by Newton's method."""
 
 import jax
 import jax.numpy as jnp
@@ -7,9 +7,9 @@ from tacit.nets.factor.least_squares import dot, solve, weighted_gram
 
 
 def masked_softmax(logits: jax.Array, offered: jax.Array) -> jax.Array:
-    """Softmax over what is offered, 0 elsewhere; all 0 where nothing is."""
+    """Softmax over the offered entries, 0 elsewhere; all 0 where none is offered."""
     top = jax.lax.stop_gradient(jnp.where(offered, logits, -jnp.inf).max(axis=-1, keepdims=True))
-    # What is not offered is sent to -inf before exp: its own value may be anything, and must not reach a derivative.
+    # Entries not offered are set to -inf before exp: their values may be anything, and must not reach a derivative.
     raised = jnp.exp(jnp.where(offered, logits - jnp.where(jnp.isfinite(top), top, 0.0), -jnp.inf))
     return raised / jnp.maximum(raised.sum(axis=-1, keepdims=True), 1e-30)
 
@@ -22,15 +22,15 @@ def masked_log_softmax(logits: jax.Array, offered: jax.Array) -> jax.Array:
 def fit_softmax(
     rows: jax.Array, offsets: jax.Array, chosen: jax.Array, offered: jax.Array, penalty: float, steps: int
 ) -> jax.Array:
-    """p = argmax Σ_sj chosen_sj log softmax_j(offset_sj + x_j·p) − λ/2 |p|², after so many Newton steps from 0.
+    """p = argmax Σ_sj chosen_sj log softmax_j(offset_sj + x_j·p) − λ/2 |p|², after `steps` Newton steps from 0.
 
     Args:
         rows: x, float[n, d].
-        offsets: float[s, n], one row for each situation.
+        offsets: float[s, n], one row for each choice set.
         chosen: float[s, n], how often each was chosen; 0 on padding.
         offered: bool[n].
         penalty: λ, above 0.
-        steps: how many.
+        steps: number of Newton steps.
     """
     times = chosen.sum(axis=1)
 

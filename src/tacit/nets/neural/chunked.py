@@ -1,4 +1,4 @@
-"""Chunks"""
+"""Computation in chunks: a function of rows in blocks, and sums of clipped contributions, with bounded memory."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,8 +18,9 @@ def map_in_blocks(
 ) -> jax.Array:
     """make(θ, frozen, rows, key) of the rows in span = (begin, end), `size` at a time; others are 0 or anything.
 
-    It has a slope in θ alone. `make` must be the same object in each call, or programs are compiled anew; a key becomes
-    another one for each block.
+    It is differentiable in θ alone. `make` must be the same object in each call, or programs are compiled anew; each block
+    gets a key of its own. Blocks of padding are skipped in both passes; the backward pass recomputes a block instead of
+    storing it.
 
     >>> times = lambda theta, frozen, rows, key: theta * rows[:, None]
     >>> map_in_blocks(times, 2, jnp.array(2.0), (), jnp.arange(8.0), (jnp.array(1), jnp.array(4)))[1:4, 0].tolist()
@@ -71,7 +72,7 @@ def _own(key: Any, at: jax.Array) -> Any:
 
 
 def _padded(rows: jax.Array, size: int) -> jax.Array:
-    """With room for a last block: a slice past the end would be moved back."""
+    """With room for a last block: a slice past the end would be shifted back."""
     return jnp.pad(rows, ((0, size), *((0, 0),) * (rows.ndim - 1)))
 
 
@@ -87,7 +88,7 @@ def _put(rows: jax.Array, some: jax.Array, at: jax.Array) -> jax.Array:
 
 
 def clipped_to_unit(tree: Any, bound: float) -> Any:
-    """x/bound, shrunk to length 1 where it is longer, over all leaves together.
+    """x/bound, clipped to L2 norm 1 over all leaves together; 0 where it is not finite.
 
     >>> clipped_to_unit({"a": jnp.array([3.0, 4.0])}, 1.0)["a"].tolist()
     [0.6000000238418579, 0.800000011920929]
@@ -99,7 +100,7 @@ def clipped_to_unit(tree: Any, bound: float) -> Any:
 
 
 def sum_in_chunks(one: Callable[[jax.Array], Any], count: jax.Array, group: int) -> Any:
-    """Σ_{i < count} one(i), `group` at a time: memory does not grow with how many there are."""
+    """Σ_{i < count} one(i), `group` at a time: memory does not grow with `count`."""
     zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(one, jnp.zeros((), jnp.int32)))
 
     def add(turn: jax.Array, total: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Layers"""
+"""Layers: dense layers with the bias as last row, an MLP head on two vectors, dropout."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 
 def new_dense(key: jax.Array, inputs: int, outputs: int, gain: float = 2.0) -> jax.Array:
-    """A layer [inputs + 1, outputs], its last row the offset: random weights of variance gain/inputs, no offset."""
+    """A layer [inputs + 1, outputs], its last row the bias: random weights of variance gain/inputs, bias 0."""
     weights = jnp.sqrt(gain / inputs) * jax.random.normal(key, (inputs, outputs))
     return jnp.concatenate([weights, jnp.zeros((1, outputs))])
 
@@ -20,7 +20,7 @@ def relu_layer(layer: jax.Array, x: jax.Array) -> jax.Array:
 
 
 def new_head(key: jax.Array, sizes: Sequence[int], last: float = 1.0) -> jax.Array:
-    """All layers of the given sizes as one vector; the last has no relu, and its weights have the gain `last`."""
+    """An MLP of the given layer sizes as one vector; the last layer has no relu, and its weights have the gain `last`."""
     layers = list(pairwise(sizes))
     gains = [2.0] * (len(layers) - 1) + [last]
     keys = jax.random.split(key, len(layers))
@@ -28,7 +28,7 @@ def new_head(key: jax.Array, sizes: Sequence[int], last: float = 1.0) -> jax.Arr
 
 
 def head_layers(head: jax.Array, sizes: Sequence[int]) -> list[jax.Array]:
-    """The layers [inputs + 1, outputs] that one vector holds."""
+    """The layers [inputs + 1, outputs] stored in one vector."""
     layers, at = [], 0
     for a, b in pairwise(sizes):
         layers.append(head[at : at + (a + 1) * b].reshape(a + 1, b))
@@ -37,10 +37,10 @@ def head_layers(head: jax.Array, sizes: Sequence[int]) -> list[jax.Array]:
 
 
 def head_log_odds(head: jax.Array, sizes: Sequence[int], u: jax.Array, v: jax.Array) -> jax.Array:
-    """ln(ŷ / (1 − ŷ)) of one person u [1, h] and items v [n, h]."""
+    """ln(ŷ / (1 − ŷ)) of one user u [1, h] and items v [n, h]."""
     first, *others = head_layers(head, sizes)
     width = u.shape[1]
-    # [u, v] W = u W_u + v W_v: the person's part is the same for every item.
+    # [u, v] W = u W_u + v W_v: the user's part is the same for every item.
     x = u @ first[:width] + v @ first[width:-1] + first[-1]
     for layer in others:
         x = jax.nn.relu(x) @ layer[:-1] + layer[-1]

@@ -1,11 +1,11 @@
-"""Losses"""
+"""Losses: cross-entropy and squared error with masks, sampled softmax, InfoNCE, BPR-max and TOP1-max."""
 
 import jax
 import jax.numpy as jnp
 
 
 def bpr_max(own: jax.Array, rivals: jax.Array, real: jax.Array, calm: float = 1.0) -> jax.Array:
-    """−ln Σ_j s_j σ(y − y_j) + calm Σ_j s_j y_j², [m], of targets y [m] and rivals [m, K].
+    """−ln Σ_j s_j σ(y − y_j) + calm Σ_j s_j y_j², [m], of targets y [m] and negatives [m, K], with s = softmax of the negatives' scores.
 
     >>> loss = bpr_max(jnp.array([1.0]), jnp.array([[1.0, 1.0]]), jnp.array([[True, False]]), 0.0)
     >>> round(float(loss[0]), 6)
@@ -28,7 +28,7 @@ def top1_max(own: jax.Array, rivals: jax.Array, real: jax.Array, calm: float = 1
 
 
 def _weights(rivals: jax.Array, real: jax.Array) -> jax.Array:
-    """Softmax among what is real; 0 for the rest."""
+    """s_j = softmax over the real negatives, a differentiable maximum; 0 for the rest."""
     return jax.nn.softmax(jnp.where(real, rivals, -1e30), axis=-1) * real
 
 

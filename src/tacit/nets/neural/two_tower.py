@@ -1,4 +1,10 @@
-"""Two-tower network"""
+"""Two-tower network over the fields of a user and of items, with an MLP head; every item also has a vector of its own.
+
+u = relu(W_p · fields of the user),  v = relu(W_i · [item vector, fields of the item]),  ln(ŷ/(1 − ŷ)) = MLP of [u, v]
+
+All fields share one table of value vectors. Its row 0 stands for unknown values; each field has its own rows after it: one
+for each category, value or word, and one that a number scales.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -32,7 +38,7 @@ def _rows(field: Field) -> int:
 
 
 def item_columns(catalog: Catalog, fields: Sequence[Field]) -> list[jax.Array]:
-    """What the catalog says about every item, float32[N, width] a field; numbers have mean 0 and deviation 1."""
+    """The fields of every item, float32[N, width] each; numbers have mean 0 and standard deviation 1."""
     columns = []
     for field in fields:
         column = jnp.asarray(catalog.attributes[field.name], jnp.float32).reshape(catalog.n_items, -1)
@@ -43,10 +49,10 @@ def item_columns(catalog: Catalog, fields: Sequence[Field]) -> list[jax.Array]:
 
 
 def person_columns(every: Sequence[Field], fields: Sequence[Field], person: jax.Array) -> list[jax.Array]:
-    """A person's own numbers, float32[1, width] a field, out of all of them side by side.
+    """A user's fields, float32[1, width] each, out of the concatenation of all of them.
 
-    Numbers are taken as sign(x)·ln(1 + |x|): how people's numbers spread is nobody's to know. Of a person without any
-    numbers, nothing is known.
+    Numbers become sign(x)·ln(1 + |x|): the distribution over users that standardising needs is private. Without any
+    numbers every field is unknown.
     """
     columns, at = [], 0
     for field in every:
@@ -62,7 +68,7 @@ _NOTHING = {"categorical": -1.0, "words": -1.0, "multi": 0.0, "numeric": 0.0}
 
 
 def embed(fields: Sequence[Field], columns: Sequence[jax.Array], table: jax.Array) -> jax.Array:
-    """The vectors of all fields side by side, [n, fields·d]; of no field, the vector of what is not known, [1, d]."""
+    """The concatenated vectors of all fields, [n, fields·d]; without fields, the vector of unknown values, [1, d]."""
     vectors, at = [], 1
     for field, column in zip(fields, columns):
         own = table[at : at + _rows(field)]
@@ -91,7 +97,7 @@ TOWERS = ("items", "item_values", "person_values", "item_tower", "person_tower",
 
 
 class FieldTowers(NamedTuple):
-    """How large the network is, and which kinds of fields it looks at."""
+    """The size of the network, and the kinds of fields it uses."""
 
     catalog: Catalog
     dim: int  # of every embedding and of both towers
@@ -100,12 +106,12 @@ class FieldTowers(NamedTuple):
 
     @property
     def item_fields(self) -> tuple[Field, ...]:
-        """The item fields that are looked at."""
+        """The item fields in use."""
         return fields_of_kinds(self.catalog.item_fields, self.kinds)
 
     @property
     def person_fields(self) -> tuple[Field, ...]:
-        """The person fields that are looked at."""
+        """The user fields in use."""
         return fields_of_kinds(self.catalog.person_fields, self.kinds)
 
     @property
@@ -114,7 +120,7 @@ class FieldTowers(NamedTuple):
         return (2 * self.dim, *self.hidden, 1)
 
     def new(self, key: jax.Array, item_spread: float, spread: float, last: float) -> dict[str, jax.Array]:
-        """θ₀: random vectors of items and of fields' values, so wide; random layers, the last with such a gain."""
+        """θ₀: random vectors of items and of field values, with these standard deviations; random layers, the last with gain `last`."""
         d, keys = self.dim, jax.random.split(key, 6)
         rows = (self.catalog.n_items, table_rows(self.item_fields), table_rows(self.person_fields))
         wide = (item_spread, spread, spread)
@@ -124,11 +130,11 @@ class FieldTowers(NamedTuple):
         return dict(zip(TOWERS, (*tables, of_items, of_people, new_head(keys[5], self.sizes, last))))
 
     def about(self, items: jax.Array) -> list[jax.Array]:
-        """What the catalog says about some items, field by field."""
+        """The fields of some items, one array each."""
         return [gather(column, items) for column in item_columns(self.catalog, self.item_fields)]
 
     def odds(self, theta: dict, columns: list[jax.Array], person: jax.Array) -> jax.Array:
-        """ln(ŷ/(1 − ŷ)) of some items, whose vectors stand in θ and whose fields are `columns`."""
+        """ln(ŷ/(1 − ŷ)) of some items, with their vectors in θ and their fields in `columns`."""
         about = [embed(self.item_fields, columns, theta["item_values"])] if columns else []
         v = relu_layer(theta["item_tower"], jnp.concatenate([theta["items"], *about], axis=1))
         fields = person_columns(self.catalog.person_fields, self.person_fields, person)

@@ -1,4 +1,8 @@
-"""Attention"""
+"""Attention: multi-head self-attention, additive attention that pools a sequence, and transformer blocks.
+
+One block: x ← norm(x + attention(x)),  x ← norm(x + W₂ gelu(W₁ x)). Biases are the last rows of their layers; all blocks are
+one array.
+"""
 
 from typing import Any
 
@@ -9,18 +13,18 @@ from tacit.nets.neural.layers import dropout
 
 
 def new_attention(key: jax.Array, size: int) -> jax.Array:
-    """Query, key and value layers [3, size, size], without offsets."""
+    """Query, key and value layers [3, size, size], without biases."""
     return jax.nn.initializers.glorot_uniform(batch_axis=0)(key, (3, size, size))
 
 
 def self_attention(layers: jax.Array, x: jax.Array, real: jax.Array, heads: int) -> jax.Array:
-    """What each step of [T, size] sees of the others through its query, key and value layers."""
+    """Self-attention over the steps of [T, size] with these query, key and value layers."""
     q, k, v = jnp.einsum("td,nde->nte", x, layers)
     return dot_product_attention(q, k, v, real, heads)
 
 
 def dot_product_attention(q: jax.Array, k: jax.Array, v: jax.Array, real: jax.Array, heads: int) -> jax.Array:
-    """softmax(Q Kᵀ/√(size of a head)) V, head by head, [T, size]; nobody looks at a step that is not `real`."""
+    """softmax(Q Kᵀ/√(size of a head)) V, head by head, [T, size]; steps that are not `real` are masked."""
     steps, size = q.shape
     q, k, v = (part.reshape(steps, heads, size // heads) for part in (q, k, v))
     close = jnp.einsum("ihe,jhe->hij", q, k) / jnp.sqrt(size // heads)
@@ -28,7 +32,7 @@ def dot_product_attention(q: jax.Array, k: jax.Array, v: jax.Array, real: jax.Ar
 
 
 def new_additive_attention(key: jax.Array, size: int, hidden: int) -> tuple[jax.Array, jax.Array]:
-    """The layer [size + 1, hidden] and the voting vector [hidden + 1], offsets last."""
+    """The layer [size + 1, hidden] and the query vector [hidden + 1], biases last."""
     one, other = jax.random.split(key)
     layer = jax.nn.initializers.glorot_uniform()(one, (size, hidden))
     out = jax.nn.initializers.glorot_uniform()(other, (hidden, 1))
@@ -38,8 +42,8 @@ def new_additive_attention(key: jax.Array, size: int, hidden: int) -> tuple[jax.
 def attention_weights(vote: tuple[jax.Array, jax.Array], x: jax.Array, real: jax.Array) -> jax.Array:
     """α = softmax(w₂ · tanh(W₁ x + b₁) + b₂) over the real steps of [T, size]; 0 for the others."""
     layer, out = vote
-    said = jnp.tanh(x @ layer[:-1] + layer[-1])
-    return _softmax(said @ out[:-1] + out[-1], real)
+    hidden = jnp.tanh(x @ layer[:-1] + layer[-1])
+    return _softmax(hidden @ out[:-1] + out[-1], real)
 
 
 def additive_attention(vote: tuple[jax.Array, jax.Array], x: jax.Array, real: jax.Array) -> jax.Array:
@@ -48,7 +52,7 @@ def additive_attention(vote: tuple[jax.Array, jax.Array], x: jax.Array, real: ja
 
 
 def _softmax(logits: jax.Array, real: jax.Array) -> jax.Array:
-    """Over the last axis, among what is real; 0 everywhere where nothing is."""
+    """Softmax over the real entries of the last axis; all 0 where none is real."""
     top = jnp.max(logits, axis=-1, keepdims=True, where=real, initial=-1e30)
     power = jnp.where(real, jnp.exp(jnp.where(real, logits - jax.lax.stop_gradient(top), 0.0)), 0.0)
     return power / jnp.maximum(power.sum(axis=-1, keepdims=True), 1e-30)
@@ -61,7 +65,7 @@ BLOCKS = ("block_attention", "block_wide", "block_narrow", "block_norms")
 
 
 def new_blocks(key: jax.Array, count: int, size: int, wide: int) -> dict[str, jax.Array]:
-    """Query, key, value and output layers, the two of each step's own, and the two norms, for each block.
+    """Query, key, value and output layers, the two feed-forward layers, and the two norms, for each block.
 
     >>> sum(leaf.size for leaf in new_blocks(jax.random.key(0), 4, 100, 512).values())
     575248
@@ -81,7 +85,7 @@ def new_blocks(key: jax.Array, count: int, size: int, wide: int) -> dict[str, ja
 def transformer(
     theta: dict, x: jax.Array, real: jax.Array, heads: int, drop: float = 0.0, key: Any = None
 ) -> jax.Array:
-    """A sequence [T, size] after all blocks; nobody looks at a step that is not `real`."""
+    """A sequence [T, size] after all blocks; steps that are not `real` are masked."""
     count = theta["block_norms"].shape[0]
     keys = None if key is None or drop == 0 else jax.random.split(key, count)
 
@@ -102,6 +106,6 @@ def _dense(layer: jax.Array, x: jax.Array) -> jax.Array:
 
 
 def _norm(scale_and_shift: jax.Array, x: jax.Array) -> jax.Array:
-    """Each step with mean 0 and variance 1, then scaled and shifted."""
+    """Layer normalisation of each step, then scale and shift."""
     spread = jax.lax.rsqrt(x.var(axis=-1, keepdims=True) + 1e-6)
     return (x - x.mean(axis=-1, keepdims=True)) * spread * scale_and_shift[0] + scale_and_shift[1]

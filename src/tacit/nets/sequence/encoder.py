@@ -1,4 +1,12 @@
-"""Enc"""
+"""Sequence encoder: item vectors from their words, a user vector from the items in order.
+
+An item is its words, through a dense layer (or a convolution), self-attention and additive attention. A user vector fuses a
+long-term part (low-rank tensor projections of the whole sequence, or self-attention) and a short-term part (a gated recurrent
+unit on the newest items) by additive attention. ŷ = user · item.
+
+Tensor projections: ⟨ℓ₁ ⊗ … ⊗ ℓ_k, Φ_k(x)⟩ = Σ_{i₁ < … < i_k} Π_j ⟨ℓ_j, x_{i_j}⟩, by k running sums instead of L^k products (Toth,
+Bonnier and Oberhauser 2021).
+"""
 
 from functools import cache, partial
 from typing import Any, Literal, NamedTuple
@@ -15,9 +23,9 @@ from tacit.nets.sequence.gru import GruForm, gru_last_state, new_gru
 
 
 def new_tensor(key: jax.Array, levels: int, inputs: int, rank: int) -> jax.Array:
-    """Random functionals [levels, inputs + 1, rank]; the last row of each level is its offset, 0.
+    """Random functionals [levels, inputs + 1, rank]; the last row of each level is its bias, 0.
 
-    Uniform in ±√(3 v_k), v₁ = 2/(d + r), v_{k+1} = (d^k + r)/(d^{k+1} + r): every level starts equally loud.
+    Uniform in ±√(3 v_k), v₁ = 2/(d + r), v_{k+1} = (d^k + r)/(d^{k+1} + r): every level starts with equal variance.
     """
     variances = [2.0 / (inputs + rank)]
     for level in range(1, levels):
@@ -54,7 +62,7 @@ def _before(x: jax.Array) -> jax.Array:
 
 
 def with_time(x: jax.Array, real: jax.Array) -> jax.Array:
-    """[L, 1 + d]: when each step is, evenly from −1 to 1 over the real steps, before what it is; 0 where not real."""
+    """[L, 1 + d]: each step's time, evenly from −1 to 1 over the real steps, then the step; 0 where not real."""
     place, count = jnp.cumsum(real) - 1, real.sum()
     time = 2.0 * place / jnp.maximum(count - 1, 1) - 1.0
     return jnp.where(real[:, None], jnp.concatenate([time[:, None], x], axis=1), 0.0)
@@ -74,16 +82,16 @@ def standardised_levels(levels: jax.Array, affine: jax.Array, mean: jax.Array, v
 # ---- the encoder ----
 
 
-_BLOCK = 64  # items made at a time, at least
+_BLOCK = 64  # items encoded at a time, at least
 
 
 class Sizes(NamedTuple):
-    """What fixes the shapes and the arithmetic of an encoder."""
+    """The hyper-parameters of an encoder that fix shapes and arithmetic."""
 
     width: int = 300  # of a word vector
-    dim: int = 400  # of items and tastes
+    dim: int = 400  # of item and user vectors
     heads: int = 20
-    hidden: int = 200  # of a vote
+    hidden: int = 200  # of additive attention
     levels: int = 2  # order of the tensors; the rank is dim / levels
     short: int = 20  # newest items the recurrent unit sees
     encoder: Literal["dense", "convolution"] = "dense"
@@ -94,22 +102,22 @@ class Sizes(NamedTuple):
 
 
 class Words(NamedTuple):
-    """What a catalog says: the words of each item, padded at the end with -1, and a frozen vector for each word."""
+    """The tokens of each item, padded at the end with -1, and a frozen vector for each word."""
 
     tokens: jax.Array  # int32[n_items, T]
     vectors: jax.Array  # float32[V, width]
-    brief: int  # most items have no more words
+    brief: int  # most items have no more tokens
 
 
 class LevelStatistics(NamedTuple):
-    """Mean and variance of each level, float32[m]: kept at home, never sent."""
+    """Mean and variance of each level, float32[m]: kept on the device, never sent."""
 
     mean: jax.Array
     variance: jax.Array
 
 
 def new_encoder(key: jax.Array, sizes: Sizes) -> dict[str, jax.Array]:
-    """Every trainable leaf, by name.
+    """Every trainable parameter, by name.
 
     >>> leaves = new_encoder(jax.random.key(0), Sizes())
     >>> sum(leaf.size for leaf in leaves.values())
@@ -131,7 +139,7 @@ def new_encoder(key: jax.Array, sizes: Sizes) -> dict[str, jax.Array]:
 
 
 def item_vectors(theta: dict, sizes: Sizes, words: jax.Array, real: jax.Array, key: Any = None) -> jax.Array:
-    """[n, d] of items given by their words' vectors [n, T, width]; with a key, some of what is passed on is dropped."""
+    """[n, d] of items from their word vectors [n, T, width]; with a key, with dropout."""
     keys = [None] * 4 if key is None else list(jax.random.split(key, 4))
     x = dropout(keys[0], jnp.where(real[..., None], words, 0.0), sizes.drop)
     if sizes.encoder == "convolution":
@@ -146,9 +154,9 @@ def item_vectors(theta: dict, sizes: Sizes, words: jax.Array, real: jax.Array, k
 
 
 def distinct_vectors(theta: dict, sizes: Sizes, words: Words, items: jax.Array, key: Any = None) -> jax.Array:
-    """[..., d] of some items [...], 0 for padding (-1): each is made once, and one of few words without room for more.
+    """[..., d] of some items [...], 0 for padding (-1): each distinct item is encoded once, and items of few words without padding.
 
-    Most of a batch is padding, the same items again, and places for words that most items do not have.
+    Most of a batch is padding, repeated items, and room for words that most items do not have.
     """
     n = words.tokens.shape[0]
     rows = min(items.size, n + 1)  # at most every item, and padding
@@ -165,7 +173,7 @@ def distinct_vectors(theta: dict, sizes: Sizes, words: Words, items: jax.Array, 
 
 @cache
 def _encoder(sizes: Sizes) -> Make:
-    """`item_vectors` from tokens: one function for each sizes."""
+    """`item_vectors` from tokens: one function object for each `sizes`."""
 
     def make(theta: dict, vectors: jax.Array, tokens: jax.Array, key: Any) -> jax.Array:
         return item_vectors(theta, sizes, vectors[jnp.maximum(tokens, 0)], tokens >= 0, key)
@@ -178,7 +186,7 @@ def user_vectors(
 ) -> tuple[jax.Array, LevelStatistics]:
     """[b, d] of sequences of item vectors [b, L, d], newest last; and the statistics of their levels.
 
-    Under `batch`, levels are standardised by the statistics `known`, or else by the batch's own.
+    With norm `batch`, levels are standardised by the statistics `known`, or else by the batch's own.
     """
     last = min(sizes.short, items.shape[1])
     layers = (theta["short_input"], theta["short_state"])
@@ -213,5 +221,5 @@ def _long(theta: dict, sizes: Sizes, items: jax.Array, real: jax.Array, known: L
 
 
 def new_statistics(sizes: Sizes) -> LevelStatistics:
-    """Before anything was seen."""
+    """Initial statistics: mean 0, variance 1."""
     return LevelStatistics(jnp.zeros(sizes.levels), jnp.ones(sizes.levels))

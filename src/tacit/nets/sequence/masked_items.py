@@ -1,11 +1,11 @@
-"""Masks: what stood in a sequence before something else was put there? Item vectors that need no label.
+"""Masked-item pre-training: self-supervised item vectors from sequences with one item or one segment replaced.
 
 A view is a sequence with one item replaced by a random one, and the same sequence with a segment replaced by another of
-its own. The encoder Σ, a gated recurrent unit, reads either; Ψ, one layer, reads an item.
+its own. The encoder Σ, a gated recurrent unit, encodes either; Ψ, one dense layer, projects an item.
 
 L_IM = −ln softmax of Σ(X̂)·Ψ(v) among Σ(X̂)·Ψ(v̂),  L_SM the same of Σ(X̄)·Σ(s) among Σ(X̄)·Σ(s̄)
 
-What was right is in the denominator, so both are at least 0.
+The positive is in the denominator, so both losses are at least 0.
 """
 
 from functools import partial
@@ -23,25 +23,25 @@ SHORTEST = 2  # of segments
 
 
 class ViewShape(NamedTuple):
-    """How large a view is."""
+    """The size of a view."""
 
     length: int  # of the sequence
-    rivals: int  # for an item, and for a segment
+    rivals: int  # negatives for an item, and for a segment
     longest: int  # of segments
 
     @property
     def size(self) -> int:
-        """How many items stand in a view, each as often as it is looked at."""
+        """The number of entries of a view."""
         return 2 * self.length + (1 + self.rivals) * (1 + self.longest)
 
 
 class MaskedView(NamedTuple):
-    """The parts of a view: numbers of items, their vectors, or whether they are real."""
+    """The parts of a view: item numbers, their vectors, or whether they are real."""
 
-    masked: jax.Array  # [L, ...]: one item is another
-    items: jax.Array  # [1 + K, ...]: the right one first
-    cut: jax.Array  # [L, ...]: a segment is another
-    segments: jax.Array  # [1 + K, S, ...]: the right one first
+    masked: jax.Array  # [L, ...]: one item is replaced
+    items: jax.Array  # [1 + K, ...]: the positive first
+    cut: jax.Array  # [L, ...]: a segment is replaced
+    segments: jax.Array  # [1 + K, S, ...]: the positive first
 
 
 def new_reader(key: jax.Array, dim: int) -> dict[str, jax.Array]:
@@ -54,10 +54,10 @@ def new_reader(key: jax.Array, dim: int) -> dict[str, jax.Array]:
 def masked_views(
     key: jax.Array, sequence: jax.Array, count: int, shape: ViewShape, n_items: int
 ) -> tuple[jax.Array, jax.Array]:
-    """So many views of one sequence int32[L], padded at its end with -1: item numbers [count, size], -1 where not real.
+    """`count` views of one sequence int32[L], padded at its end with -1: item numbers [count, size], -1 where not real.
 
-    The second array says which entries are real. A sequence too short for a view has none: neither its item nor its
-    segment is asked for. What is drawn depends on the key and the real events alone, not on padding.
+    The second array marks the real entries. A sequence too short for a view has none, and contributes no loss. The random
+    draws depend on the key and the real events alone, not on padding.
     """
     keys = jax.random.split(key, count)
     numbers = jax.vmap(lambda k: _flat(_view(k, sequence, shape, n_items)))(keys)
@@ -66,7 +66,7 @@ def masked_views(
 
 @partial(jax.jit, static_argnums=1)
 def contrastive_losses(theta: dict, shape: ViewShape, x: jax.Array, real: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(L_IM, L_SM) of views, the means over those that ask: vectors [views, size, d], real bool[views, size]."""
+    """(L_IM, L_SM), the means over the views that have each loss: vectors [views, size, d], real bool[views, size]."""
     items, segments, asks = jax.vmap(lambda x, real: _contrast(theta, view_parts(x, shape), view_parts(real, shape)))(
         x, real
     )
@@ -86,7 +86,7 @@ def project_items(theta: dict, x: jax.Array) -> jax.Array:
 
 
 def view_parts(flat: jax.Array, shape: ViewShape) -> MaskedView:
-    """A view's parts, out of what stands side by side."""
+    """A view's parts, out of their concatenation."""
     length, several = shape.length, 1 + shape.rivals
     masked, items, cut, segments = jnp.split(flat, [length, length + several, 2 * length + several])
     return MaskedView(masked, items, cut, segments.reshape(several, shape.longest, *flat.shape[1:]))
@@ -97,8 +97,8 @@ def _flat(view: MaskedView) -> jax.Array:
 
 
 def _contrast(theta: dict, x: MaskedView, real: MaskedView) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """L_IM, L_SM, and whether each is asked."""
-    # sequences of one length are read side by side: half as many steps
+    """L_IM, L_SM, and whether the view has each."""
+    # sequences of one length are encoded together: half as many steps
     masked, cut = encode_sequence(theta, jnp.stack([x.masked, x.cut]), jnp.stack([real.masked, real.cut]))
     item = info_nce(masked, project_items(theta, x.items), real.items)
     segment = info_nce(cut, encode_sequence(theta, x.segments, real.segments), real.segments.any(axis=1))
@@ -106,7 +106,7 @@ def _contrast(theta: dict, x: MaskedView, real: MaskedView) -> tuple[jax.Array, 
 
 
 def _view(key: jax.Array, sequence: jax.Array, shape: ViewShape, n_items: int) -> MaskedView:
-    """Masked at one place, cut at another; a rival that is right after all, or stands beside it, is none."""
+    """One item masked, one segment replaced; a negative that equals the positive, or is in the sequence, does not count."""
     item, segment = jax.random.split(key)
     count = (sequence >= 0).sum()
     masked, items = _mask_item(item, sequence, count, shape, n_items)
@@ -115,7 +115,7 @@ def _view(key: jax.Array, sequence: jax.Array, shape: ViewShape, n_items: int) -
 
 
 def _mask_item(key: jax.Array, sequence: jax.Array, count: jax.Array, shape: ViewShape, n_items: int) -> tuple:
-    """X̂ and [v, v̂ …]; an item needs another beside it."""
+    """X̂ and [v, v̂ …]; a sequence of one item has no such view."""
     u = jax.random.uniform(key, (2 + shape.rivals,))
     at = (count * u[0]).astype(jnp.int32)
     drawn = (n_items * u[1:]).astype(jnp.int32)
@@ -126,7 +126,7 @@ def _mask_item(key: jax.Array, sequence: jax.Array, count: jax.Array, shape: Vie
 
 
 def _mask_segment(key: jax.Array, sequence: jax.Array, count: jax.Array, shape: ViewShape) -> tuple:
-    """X̄ and [s, s̄ …], the first s̄ being what was put in s's place; a segment needs another place to come from."""
+    """X̄ and [s, s̄ …], the first s̄ being the segment put in s's place; it is drawn from another position of the sequence."""
     u = jax.random.uniform(key, (2 + shape.rivals,))
     longest = jnp.minimum(shape.longest, count - 1)
     long = SHORTEST + ((longest - SHORTEST + 1) * u[0]).astype(jnp.int32)

@@ -1,4 +1,7 @@
-"""Windows"""
+"""Windows: the events before a given event, the newest events of a sequence, recency inside a session.
+
+Events are int[r], newest last; -1 is padding.
+"""
 
 from typing import Literal, NamedTuple
 
@@ -9,7 +12,7 @@ import jax.numpy as jnp
 
 
 class NextItemSamples(NamedTuple):
-    """What came before, what came next, what might have: item numbers, -1 is padding."""
+    """Context, target and negatives of some events: item numbers, -1 is padding."""
 
     before: jax.Array  # int32[b, window]
     target: jax.Array  # int32[b]
@@ -20,9 +23,9 @@ class NextItemSamples(NamedTuple):
 def next_item_samples(
     key: jax.Array, items: jax.Array, place: jax.Array, at: jax.Array, window: int, draw: tuple
 ) -> NextItemSamples:
-    """For the events `at`: the window before each in its own sequence, and rivals drawn uniformly, draw = (K, n_items).
+    """For the events `at`: the window before each in its own sequence, and negatives drawn uniformly, draw = (K, n_items).
 
-    The first event of a sequence is no sample, nor is one out of range; a rival that is in the window is no rival.
+    The first event of a sequence is no sample, nor is one out of range; negatives that are in the window become padding.
     """
     length = items.shape[0]
     real = (at >= 0) & (at < length)
@@ -43,7 +46,7 @@ def newest_sequence(items: jax.Array, place: jax.Array, window: int) -> jax.Arra
 
 
 def newest_places(items: jax.Array, most: int) -> jax.Array:
-    """Where the newest events stand in a history padded at its end, oldest first; at most `most`, then padding.
+    """Positions of the newest events in a history padded at its end, oldest first; at most `most`, then padding.
 
     >>> newest_places(jnp.array([4, 5, 6, -1]), 2).tolist()
     [1, 2]
@@ -73,7 +76,7 @@ def _before(items: jax.Array, at: jax.Array, seen: jax.Array, window: int) -> ja
 
 
 def latest_events(recent: jax.Array, last: int) -> jax.Array:
-    """The newest `last` events, newest first, -1 where there are fewer; 0 stands for all of them.
+    """The newest `last` events, newest first, -1 where there are fewer; `last = 0` means all of them.
 
     >>> latest_events(jnp.array([-1, 4, 7, 4]), 2).tolist()
     [4, 7]
@@ -84,14 +87,14 @@ def latest_events(recent: jax.Array, last: int) -> jax.Array:
 
 
 def pool_rows(table: jax.Array, events: jax.Array, pool: Literal["sum", "mean"]) -> jax.Array:
-    """The sum, or the mean, of the rows of some events; 0 where there are none."""
+    """The sum or mean of the rows of some events; 0 where there are none."""
     real = events >= 0
     total = jnp.where(real[:, None], table[events], 0).sum(axis=0)
     return total / jnp.maximum(real.sum(), 1) if pool == "mean" else total
 
 
 def recency(recent: jax.Array, candidates: jax.Array) -> jax.Array:
-    """How many other items ago each candidate was last used, not counting the newest event's own item; 0: not at all.
+    """How many distinct items ago each candidate was last used, not counting the newest event's own item; 0: not at all.
 
     >>> recency(jnp.array([-1, 5, 2, 2, 5, 3, 9]), jnp.array([2, 3, 5, 9, 7])).tolist()
     [3, 1, 2, 0, 0]
