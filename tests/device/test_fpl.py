@@ -192,12 +192,12 @@ def test_who_took_part_keeps_their_vector_and_a_stranger_finds_one():
 
 
 def test_the_plans_are_on_the_shelf():
-    assert {"fpl", "fpl-s", "fpl-dp", "top-pop", "bpr-mf", "vae", "fcf-authors"} <= set(plan_names())
+    assert {"fpl", "fpl-sequential", "fpl-dp", "top-pop", "bpr-mf", "vae", "fcf-authors"} <= set(plan_names())
     assert load_plan("top-pop").stages[0] == load_plan("popularity").stages[0]
-    assert load_plan("fpl-s").stages[0].cohort["sampler"] == "one"
+    assert load_plan("fpl-sequential").stages[0].cohort["sampler"] == "one"
 
 
-@pytest.mark.parametrize("name", ["fpl", "fpl-s"])
+@pytest.mark.parametrize("name", ["fpl", "fpl-sequential"])
 def test_plain_plans_promise_nothing_and_say_what_is_seen(name):
     run = simulate(choose(name, {"rounds": 20}), tastes(devices=40, items=30, events=8), quiet=True)
     assert run.price.whole.epsilon == float("inf")

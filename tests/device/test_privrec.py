@@ -340,7 +340,7 @@ def test_ratings_are_not_likings():
         made(output="rating", popular=1.0)
 
 
-@pytest.mark.parametrize("name", ["privrec", "privrec-cen"])
+@pytest.mark.parametrize("name", ["privrec", "privrec-central"])
 def test_ratings_need_a_log_that_has_some(name):
     with pytest.raises(DataError, match=r"privrec predicts ratings, and this log has none; name their column"):
         simulate(choose(name, {"hyper.output": "rating"}), checkerboard(20)[0], quiet=True)
@@ -350,7 +350,7 @@ def test_ratings_need_a_log_that_has_some(name):
 def test_pooled_ratings_are_predicted_too():
     world = movies(200, 60, seed=1)
     settings = {"dim": 4, "hidden": (5,), "output": "rating", "passes": 20, "pace": 0.01}
-    plan = choose("privrec-cen", {f"hyper.{name}": value for name, value in settings.items()})
+    plan = choose("privrec-central", {f"hyper.{name}": value for name, value in settings.items()})
     run = simulate(plan, world, quiet=True)
     who = np.repeat(np.arange(200), world.lengths)
     predicted = jax.vmap(run.method.odds, (None, 0, 0))(run.params, world.person[who], world.items[:, None])[:, 0]
@@ -361,7 +361,7 @@ def test_pooled_ratings_are_predicted_too():
 # ---- plans ----
 
 
-@pytest.mark.parametrize("name", ["privrec", "privrec-sgd", "nn-self", "fofl-self", "dp-privrec-paper"])
+@pytest.mark.parametrize("name", ["privrec", "privrec-sgd", "privrec-maml", "privrec-ids-only", "dp-privrec-paper"])
 def test_a_plan_trains_every_leaf_of_the_network(name):
     stage = choose(name).stages[0]
     method = build(stage, movies(20, 60).catalog)

@@ -377,7 +377,7 @@ def test_the_report_of_somebody_unknown():
 # ---- plans ----
 
 EPSILON = {
-    **dict.fromkeys(("seqmf-free", "seqmf-ce", "seqmf-eb", "seqmf-paper", "seqmf-authors"), np.inf),
+    **dict.fromkeys(("seqmf-no-noise", "seqmf-ce", "seqmf-eb", "seqmf-paper", "seqmf-authors"), np.inf),
     **{"seqmf": 4.5, "mf": 0, "on-device": 0},
 }
 ONE_SHAPE = (2560,)  # one bucket: these tests are about answers, and each shape is compiled anew
@@ -476,9 +476,9 @@ def newcomers():
 @pytest.mark.slow
 def test_a_shared_prior_helps_who_is_new_and_privacy_keeps_part_of_it(newcomers):
     split, installed = newcomers
-    names = {"on-device": {}, "seqmf-free": {}, "seqmf": {}, "seqmf-eb": {"rounds": 10, "server.rate": 0.2}}
+    names = {"on-device": {}, "seqmf-no-noise": {}, "seqmf": {}, "seqmf-eb": {"rounds": 10, "server.rate": 0.2}}
     found = {name: hit_rate(run_of(name, split.train, **more), split, installed) for name, more in names.items()}
-    gain = found["seqmf-free"] - found["on-device"]
+    gain = found["seqmf-no-noise"] - found["on-device"]
     assert gain > 0.015
     assert found["seqmf-eb"] > found["on-device"] + 0.015
     assert found["seqmf"] > found["on-device"] + 0.4 * gain

@@ -174,7 +174,7 @@ class Study:
         alone, triples = row.startswith("s"), log.triples if row.endswith("+") else 1
         per_epoch = log.records / triples / (1 if alone else log.people)  # as many triples as the log has records
         return choose(
-            "fpl-s" if alone else "fpl",
+            "fpl-sequential" if alone else "fpl",
             {
                 "rounds": max(2, round(epochs * per_epoch)),
                 **{"hyper.rate": rate, "server.rate": rate, "hyper.dim": dim},

@@ -31,11 +31,11 @@ from tacit_papers.dplcf.study import first_present
 WAY = load_protocol("privrec")
 ROWS = {
     "NCF": "ncf",
-    "PrivRec-CEN": "privrec-cen",
+    "PrivRec-CEN": "privrec-central",
     "PrivRec": "privrec",
     "FedGNN": "fedgnn",
-    "FOFL-SELF": "fofl-self",
-    "NN-SELF": "nn-self",
+    "FOFL-SELF": "privrec-ids-only",
+    "NN-SELF": "privrec-maml",
     "FCF": "fcf",
     "PrivRec-SGD": "privrec-sgd",
     "popularity": "popularity",

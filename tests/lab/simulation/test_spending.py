@@ -43,7 +43,16 @@ def unfitted(monkeypatch):
 
 
 def test_the_plans_that_need_raw_data_are_found():
-    assert {"itemknn", "bpr-mf", "gmf", "vae", "fedgnn", "fedrec-plus", "seqmf-chart", "fedseqrec-cen"} <= set(RAW)
+    assert {
+        "itemknn",
+        "bpr-mf",
+        "gmf",
+        "vae",
+        "fedgnn",
+        "fedrec-plus",
+        "seqmf-popularity-prior",
+        "fedseqrec-central",
+    } <= set(RAW)
     assert not {"fcf", "popularity", "mfu", "fpl", "seqmf"} & set(RAW)
 
 

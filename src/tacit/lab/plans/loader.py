@@ -1,7 +1,8 @@
-"""The shelf: built-in plans by name, a method's own suggestion, or a TOML file."""
+"""Built-in plans by name, a method's own suggested plan, or a plan from a TOML file."""
 
 import math
 import re
+import tomllib
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,6 +15,7 @@ import jax
 
 from tacit.core.catalog import Catalog
 from tacit.core.plan import PROMISES, Plan, Stage
+from tacit.core.plugins import RenamedWarning
 from tacit.core.settings import fill, known_settings, takes
 from tacit.device.method import Method, build, keeps_unit, method_class, method_names
 from tacit.errors import PlanError, unknown
@@ -24,7 +26,7 @@ from tacit.server.rule import Rule, build_rule
 
 
 def plan_names() -> list[str]:
-    """Every plan on the shelf."""
+    """Every built-in plan."""
     return sorted({*_files(), *(name.replace("_", "-") for name in method_names())})
 
 
@@ -40,16 +42,33 @@ def load_plan(name: str | Path) -> Plan:
         if not path.is_file():
             raise PlanError(f"Plan file {str(name)!r} does not exist; built-in plans: {', '.join(plan_names())}.")
         return complete(Plan.from_toml(path.read_text(encoding="utf-8")))
+    name = _current_name(str(name))
     if name in _files():
-        return complete(Plan.from_toml(_files()[str(name)].read_text(encoding="utf-8")))
-    method = str(name).replace("-", "_")
-    if method not in method_names():
-        raise PlanError(unknown("The shelf", name, plan_names(), "plan"))
-    return suggested(method)
+        return complete(Plan.from_toml(_files()[name].read_text(encoding="utf-8")))
+    return suggested(name.replace("-", "_"))
+
+
+def _current_name(name: str) -> str:
+    """A plan's name, or the current name of a plan that an earlier version called so, with a warning."""
+    names = plan_names()
+    if (name := name.replace("_", "-")) in names:
+        return name
+    for current in names:
+        if name in _former_names(current):
+            warnings.warn(f"The plan {name!r} is now called {current!r}.", RenamedWarning, stacklevel=3)
+            return current
+    raise PlanError(unknown("Tacit", name, names, "plan"))
+
+
+def _former_names(name: str) -> list[str]:
+    """What earlier versions called a plan: the key `former_names` of its file, or what its method was called."""
+    if name in _files():
+        return tomllib.loads(_files()[name].read_text(encoding="utf-8")).get("former_names", [])
+    return [former.replace("_", "-") for former in method_class(name.replace("-", "_")).former_names]
 
 
 def suggested(method: str) -> Plan:
-    """What a method itself suggests, whatever else the shelf has under its name."""
+    """The plan that a method itself suggests, also where a built-in plan has its name."""
     return complete(Plan(method.replace("_", "-"), (Stage(method, **method_class(method).suggested),)))
 
 

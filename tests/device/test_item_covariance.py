@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.toys import from_events
 from tacit.core.catalog import Catalog
 from tacit.device.history import plain_history
-from tacit.device.methods.tastes import Tastes
+from tacit.device.methods.item_covariance import ItemCovariance
 from tacit.errors import PlanError
 from tacit.lab.data.synthetic import movies
 from tacit.lab.plans.loader import choose
@@ -74,7 +74,7 @@ def test_what_drowns_in_noise_has_no_length():
 @pytest.mark.slow
 @given(st.lists(st.integers(0, 11), max_size=12), st.integers(1, 12))
 def test_a_message_has_norm_one_at_most_and_padding_is_inert(items, most):
-    method = Tastes(Catalog(12), most=max(2, most))
+    method = ItemCovariance(Catalog(12), most=max(2, most))
     params = {**method.init(KEY), "counts": jnp.arange(12, dtype=jnp.int32)}
     sent = [
         method.local(KEY, params, {}, method.prepare(plain_history([*items, *[-1] * pad])))[1]["together"]
