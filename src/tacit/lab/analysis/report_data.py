@@ -35,7 +35,7 @@ def dossier(
         setting: what else a reader should know, such as {"data": "movies", "seed": 0}.
         specimen: whether to show what one device sent. Its history is a person's: leave it out of what is passed on.
     """
-    run = trial if isinstance(trial, "Run") else trial.run
+    run = trial.run if isinstance(trial, Trial) else trial
     views = look(run.plan, run.price, run.population.catalog, max(1, int(np.median(run.population.lengths))))
     whole = run.price.whole
     made = {
