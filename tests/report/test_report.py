@@ -25,11 +25,17 @@ from tacit.lab.analysis.feasibility import HopelessWarning
 from tacit.lab.analysis.report_data import dossier
 from tacit.lab.data import from_events
 from tacit.report import write_picture, write_report
-from tacit.report.chart_theme import CONFIG
-from tacit.report.formatting import bytes_text, distinct, figure, primary, seconds_text, spread, together
+from tacit.report.chart_parts import CONFIG, place_labels, spread_apart
+from tacit.report.formatting import (
+    bytes_text,
+    comparable_groups,
+    number_text,
+    primary_metric,
+    seconds_text,
+    with_distinct_names,
+)
 from tacit.report.html import tag
-from tacit.report.label_placement import place
-from tacit.report.svg import COLOURS
+from tacit.report.page import COLOURS
 
 EVIL = "<script>alert('it')</script>"
 PLANS = {
@@ -252,7 +258,7 @@ def test_without_specimens_no_history_is_in_the_page(dossiers, tmp_path):
 
 
 def test_two_plans_of_one_name_are_told_apart(dossiers):
-    made = distinct([dossiers[0], dossiers[1], dossiers[0]])
+    made = with_distinct_names([dossiers[0], dossiers[1], dossiers[0]])
     assert [one["name"] for one in made] == ["random (1)", "popularity", "random (2)"]
 
 
@@ -363,28 +369,28 @@ def test_numbers_are_printed_as_people_read_them():
         *("nothing", "999 B", "1.0 kB", "123 kB", "9.9 MB", "2000 GB")
     ]
     assert [seconds_text(s) for s in (0.0012, 0.5, 61, 600, 7200)] == ["1.2 ms", "0.5 s", "61.0 s", "10.0 min", "2.0 h"]
-    assert [figure(value) for value in (None, True, 12345, 0.5, 2e7, "inf")] == [
+    assert [number_text(value) for value in (None, True, 12345, 0.5, 2e7, "inf")] == [
         *("–", "yes", "12,345", "0.5", "20,000,000", "∞")
     ]
 
 
 def test_the_metric_drawn_is_one_that_all_have():
-    assert primary([{"metrics": {"HR@10": 1, "NDCG@10": 1}}, {"metrics": {"NDCG@10": 0}}]) == "NDCG@10"
-    assert primary([{"metrics": {"AUC": 1, "HR@5": 1}}, {"metrics": {"HR@5": 1, "AUC": 1}}]) == "HR@5"
-    assert primary([{"metrics": {"AUC": 1}}, {"metrics": {}}]) is None
+    assert primary_metric([{"metrics": {"HR@10": 1, "NDCG@10": 1}}, {"metrics": {"NDCG@10": 0}}]) == "NDCG@10"
+    assert primary_metric([{"metrics": {"AUC": 1, "HR@5": 1}}, {"metrics": {"HR@5": 1, "AUC": 1}}]) == "HR@5"
+    assert primary_metric([{"metrics": {"AUC": 1}}, {"metrics": {}}]) is None
 
 
 def test_places_are_moved_apart_and_keep_their_order():
-    moved = spread([0.3, 0.1, 0.2, 9.0], 1.0)
+    moved = spread_apart([0.3, 0.1, 0.2, 9.0], 1.0)
     assert moved[3] == 9.0
     assert moved[1] < moved[2] < moved[0]
     assert np.diff(sorted(moved)).min() >= 1.0 - 1e-9
 
 
 def test_labels_keep_out_of_each_other_s_way():
-    labels = place([["one"], ["two"], ["three"]], [(50, 50), (50, 50), (50, 50)], [], (0, 0, 200, 200))
+    labels = place_labels([["one"], ["two"], ["three"]], [(50, 50), (50, 50), (50, 50)], [], (0, 0, 200, 200))
     assert len(set(labels)) == 3
-    assert place([["at the edge"]], [(198, 50)], [], (0, 0, 200, 200))[0].align == "right"
+    assert place_labels([["at the edge"]], [(198, 50)], [], (0, 0, 200, 200))[0].align == "right"
 
 
 def test_only_what_was_made_here_is_markup():
@@ -394,7 +400,7 @@ def test_only_what_was_made_here_is_markup():
 def test_only_equal_questions_are_compared(dossiers):
     other = copy.deepcopy(dossiers[1])
     other["protocol"]["candidates"] = "99 sampled"
-    assert [len(group) for group in together([*dossiers, other])] == [len(dossiers), 1]
+    assert [len(group) for group in comparable_groups([*dossiers, other])] == [len(dossiers), 1]
 
 
 # ---- in a browser ----

@@ -31,6 +31,8 @@ class Method(eqx.Module):
     reads: ClassVar[int | None] = None  # events a round reads, however long the history; None: all. Speed only
     learns: ClassVar[bool]  # whether it learns a person's own taste for items they never touched
     item_by_item: ClassVar[bool] = False  # whether one interaction changes one position of an update at most
+    scores: ClassVar[bool] = True  # whether it ranks items; a first stage alone may not
+    for_organisations: ClassVar[bool] = False  # whether a device that trains is an organisation rather than one user
     withholds: ClassVar[bool] = False  # whether it heeds `History.share`, the share of items that a person discloses
     suggested: ClassVar[dict[str, Any]]  # a Stage that works, as data; a plan may say otherwise
 

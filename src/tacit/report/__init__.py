@@ -8,21 +8,21 @@ from tacit.errors import RunError
 
 def write_report(dossiers: list[dict[str, Any]], path: str | Path) -> Path:
     """Write a page about these trials; `tacit.lab.analysis.report_data.dossier` makes what it reads, of a trial or of a run."""
-    from tacit.report.page import page
+    from tacit.report.page import report_page
 
-    return _write(path, page(_known(dossiers)))
+    return _write(path, report_page(_known(dossiers)))
 
 
 def write_picture(dossiers: list[dict[str, Any]], path: str | Path) -> Path:
     """Write privacy against quality as an SVG picture, legible on light and on dark paper."""
-    from tacit.report.svg import picture
+    from tacit.report.page import svg_picture
 
-    return _write(path, picture(_known(dossiers)))
+    return _write(path, svg_picture(_known(dossiers)))
 
 
 def write_paper(found: dict[str, Any], path: str | Path) -> Path:
     """Write a page about a paper's tables and figures, as `tacit reproduce` found them."""
-    from tacit.report.paper_page import paper_page
+    from tacit.report.page import paper_page
 
     return _write(path, paper_page(found))
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tacit.report.formatting import Dossier, epsilon_text, figure, kind, number
-from tacit.report.html import Html, join, listed, tag
+from tacit.report.formatting import Dossier, epsilon_text, number, number_text, privacy_level
+from tacit.report.html import Html, bullet_list, join_html, tag
 
 _UNITS = {
     "user": "everything about one person",
@@ -28,7 +28,7 @@ _TRUST = {
 _NONE = "Nothing in these numbers protects anybody from whoever receives the reports."
 
 
-def cards(dossiers: list[Dossier]) -> Html:
+def claim_cards(dossiers: list[Dossier]) -> Html:
     """A card for each plan."""
     lead = (
         "One card for each plan. ε bounds how much anybody can learn: the smaller, the safer; 0 is nothing, ∞ is no "
@@ -41,13 +41,13 @@ def _card(one: Dossier) -> Html:
     whole, card = one["whole"], one["card"]
     head = tag(
         "header",
-        tag("h3", tag("i", cls=f"dot {kind(one)}"), one["name"]),
+        tag("h3", tag("i", cls=f"dot {privacy_level(one)}"), one["name"]),
         tag("p", "ε = ", epsilon_text(whole["epsilon"]), _delta(whole), cls="promise"),
         tag("p", card["in_words"], cls="words"),
     )
-    terms = tag("dl", *(join(tag("dt", name), tag("dd", words)) for name, words in _terms(one) if words))
+    terms = tag("dl", *(join_html(tag("dt", name), tag("dd", words)) for name, words in _terms(one) if words))
     plan = tag("details", tag("summary", f"The plan as a file, digest {one['digest']}"), tag("pre", one["toml"]))
-    return tag("article", head, terms, _claims(card, kind(one) == "kept"), plan, cls="card")
+    return tag("article", head, terms, _claims(card, privacy_level(one) == "kept"), plan, cls="card")
 
 
 def _delta(claim: dict[str, Any]) -> str:
@@ -62,7 +62,7 @@ def _terms(one: Dossier) -> list[tuple[str, Any]]:
         "open": [
             ("Promise", f"None. {_NONE}"),
             ("Must be trusted", _TRUST[whole["trust"]]),
-            ("Seen", listed(visible)),
+            ("Seen", bullet_list(visible)),
             ("Sent so far", _ledger(one["ledger"])),
         ],
         "kept": [
@@ -70,14 +70,14 @@ def _terms(one: Dossier) -> list[tuple[str, Any]]:
             ("Compared with", _RELATIONS[whole["relation"]]),
             ("Holds where", _MODELS[whole["model"]]),
             ("Must be trusted", _TRUST[whole["trust"]]),
-            ("Conditions", listed(whole["conditions"]) if whole["conditions"] else "no further condition"),
-            ("Seen all the same", listed(visible) if visible else "nothing"),
-            ("Not covered", listed(card["not_covered"])),
+            ("Conditions", bullet_list(whole["conditions"]) if whole["conditions"] else "no further condition"),
+            ("Seen all the same", bullet_list(visible) if visible else "nothing"),
+            ("Not covered", bullet_list(card["not_covered"])),
             ("Spent so far", _ledger(one["ledger"])),
             ("Added up by", card["composed_by"]),
             ("Can it work?", _outlook(one)),
         ],
-    }[kind(one)]
+    }[privacy_level(one)]
     return [*terms, ("What attacks found", _leakage(card)), ("In one line", tag("code", whole["says"]))]
 
 
@@ -95,7 +95,9 @@ def _leakage(card: dict[str, Any]) -> Any:
             tag("tr", tag("th", one["attack"], scope="row"), *(tag("td", text, cls="number") for text in texts))
         )
     table = tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *rows))
-    return join(tag("div", table, cls="scroll"), tag("p", "Measured, and no bound: a better attack may find more."))
+    return join_html(
+        tag("div", table, cls="scroll"), tag("p", "Measured, and no bound: a better attack may find more.")
+    )
 
 
 def _ledger(ledger: dict[str, Any]) -> str:
@@ -103,7 +105,7 @@ def _ledger(ledger: dict[str, Any]) -> str:
         if ledger.get("raw_data", {}).get(which):
             return f"ε {epsilon_text(ledger['epsilon'][which])}, raw data"
         count = ledger["messages"][which]
-        return f"ε {epsilon_text(ledger['epsilon'][which])} in {figure(count)} message{'s' if count != 1 else ''}"
+        return f"ε {epsilon_text(ledger['epsilon'][which])} in {number_text(count)} message{'s' if count != 1 else ''}"
 
     median, worst, limit = device("median"), device("worst"), ledger["budget"]["epsilon"]
     words = (
@@ -121,7 +123,7 @@ def _outlook(one: Dossier) -> Any:
         if view["verdict"] in ("no noise", "nothing sent", "raw data"):
             parts.append(f"{stage}{view['verdict']}")
             continue
-        weak, workable = (figure(one["signal_to_noise"][word]) for word in ("weak", "workable"))
+        weak, workable = (number_text(one["signal_to_noise"][word]) for word in ("weak", "workable"))
         parts.append(
             f"{stage}{view['verdict']}: signal to noise {number(view['signal_to_noise']):.2g} at best; from {weak} on it "
             f"is weak, from {workable} on workable, which takes about {number(view['devices_needed']):,.0f} devices"

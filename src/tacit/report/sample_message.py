@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-from tacit.report.charts import sizes
-from tacit.report.formatting import Dossier, bytes_text, kind
-from tacit.report.html import Html, join, tag
+from tacit.report.charts import row_sizes_chart
+from tacit.report.formatting import Dossier, bytes_text, privacy_level
+from tacit.report.html import Html, join_html, tag
 from tacit.report.sections import Charts
 
 _LEAD = (
@@ -15,7 +15,7 @@ _LEAD = (
 _WARNING = "This part shows one person's history. It is for the lab: leave it out of a page that is passed on."
 
 
-def devices(dossiers: list[Dossier], charts: Charts) -> Html | None:
+def sample_messages(dossiers: list[Dossier], charts: Charts) -> Html | None:
     """One block for each device shown; most plans show the same one."""
     shown = [one for one in dossiers if one["specimen"]]
     if not shown:
@@ -53,7 +53,7 @@ def _chip(label: str, own: bool | None, times: int = 1) -> Html:
 
 def _message(one: Dossier, charts: Charts, name: str) -> Html:
     specimen = one["specimen"]
-    head = tag("h3", tag("i", cls=f"dot {kind(one)}"), one["name"], tag("small", _size(specimen)))
+    head = tag("h3", tag("i", cls=f"dot {privacy_level(one)}"), one["name"], tag("small", _size(specimen)))
     if specimen["kind"] == "nothing":
         return tag("article", head, tag("p", "Nothing leaves the device."))
     if specimen["kind"] == "raw":
@@ -83,7 +83,7 @@ def _claims(view: dict[str, Any], specimen: dict[str, Any] | None) -> Html:
     chips = [_chip(row["label"], row.get("own"), row["count"]) for row in view["rows"]]
     more = view["said"] - len(view["rows"])
     left = tag("span", f"and {more:,} more", cls="quiet") if more else None
-    return join(tag("p", _claimed(view, specimen)), tag("p", *chips, left, cls="chips"))
+    return join_html(tag("p", _claimed(view, specimen)), tag("p", *chips, left, cls="chips"))
 
 
 def _claimed(view: dict[str, Any], specimen: dict[str, Any] | None) -> str:
@@ -111,7 +111,7 @@ def _sizes(view: dict[str, Any], charts: Charts, name: str) -> Html:
     size = "value" if view["width"] == 1 else "norm"
     head = tag("tr", tag("th", "stand out most"), tag("th", size, cls="number"), tag("th", _columns(view)))
     table = tag("div", tag("table", tag("thead", head), tag("tbody", *rows), cls="rows"), cls="scroll")
-    return join(tag("p", *_separated(view)), charts.place(name, sizes(view)), table)
+    return join_html(tag("p", *_separated(view)), charts.place(name, row_sizes_chart(view)), table)
 
 
 def _digits(values: Iterable[float]) -> int:
@@ -129,7 +129,7 @@ def _numbers(row: dict[str, Any], view: dict[str, Any], digits: int) -> Html:
     text = "".join(f"{value:+{digits + 5}.{digits}f}" for value in row["numbers"]).replace("-", "−")
     shown = row["size"] if view["width"] > 1 else row["numbers"][0]
     size = tag("td", f"{shown:.{digits}f}".replace("-", "−"), cls="number")
-    return join(size, tag("td", text if view["width"] > 1 else "", cls="numbers"))
+    return join_html(size, tag("td", text if view["width"] > 1 else "", cls="numbers"))
 
 
 def _separated(view: dict[str, Any]) -> list[Any]:
@@ -160,7 +160,7 @@ def _signs(view: dict[str, Any]) -> Html:
         f"{many} out of {view['of']:,}, drawn by chance whatever the history is, and for each a sign: a coin that "
         f"leans towards the true number there.{scale}"
     )
-    return join(tag("p", words), tag("table", tag("tbody", *map(_sign, view["rows"][:20])), cls="rows"))
+    return join_html(tag("p", words), tag("table", tag("tbody", *map(_sign, view["rows"][:20])), cls="rows"))
 
 
 def _sign(row: dict[str, Any]) -> Html:
@@ -177,7 +177,7 @@ def _bits(view: dict[str, Any]) -> Html:
     words = (
         f"{len(bits):,} bits that have no meaning one by one; the server can read them only summed over many devices."
     )
-    return join(tag("p", words), tag("p", tag("code", shown, "…" if len(bits) > 256 else ""), cls="bits"))
+    return join_html(tag("p", words), tag("p", tag("code", shown, "…" if len(bits) > 256 else ""), cls="bits"))
 
 
 def _released(specimen: dict[str, Any], charts: Charts, name: str) -> Html | None:

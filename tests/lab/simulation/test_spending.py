@@ -28,7 +28,7 @@ from tacit.privacy.budget import Budget
 from tacit.privacy.card import card, to_markdown
 from tacit.privacy.price import price
 from tacit.privacy.sampler import Pooled, build_sampler
-from tacit.report.page import page as render
+from tacit.report.page import report_page as render
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
 LAPLACE = {"privacy": {"mechanism": "laplace", "epsilon_per_message": 0.5}, "rounds": 2, "hyper.dim": 2}

@@ -89,6 +89,7 @@ class FederatedSequences(Method):
     brief: int = eqx.field(default=0, static=True)  # three of four items have no more words
     stride: ClassVar[int] = 1  # every event but a sequence's first is a sample
     learns: ClassVar[bool] = True
+    for_organisations: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {
         "trains": [
             *("word_layer", "item_attention", "item_vote", "item_voice", "long_tensor", "long_levels"),

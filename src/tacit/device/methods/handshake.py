@@ -41,6 +41,7 @@ class Handshake(Method):
     about: jax.Array = None  # pyright: ignore[reportAssignmentType]  # int32[n_items, T]
     vocabulary: int = eqx.field(static=True, default=0)
     learns: ClassVar[bool] = False
+    scores: ClassVar[bool] = False
     suggested: ClassVar[dict[str, Any]] = {
         "trains": ["lengths"],
         "rounds": 1,

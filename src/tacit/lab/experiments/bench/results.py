@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from tacit.core.plan import Plan
+from tacit.device.method import method_class
 from tacit.errors import TacitError
 from tacit.lab.evaluation.protocols import Answers
 from tacit.lab.evaluation.splits import Split
@@ -16,8 +17,6 @@ from tacit.lab.experiments.compare import listening
 from tacit.lab.plans.loader import numbers_trained
 from tacit.lab.runs.run import Run, simulate
 from tacit.privacy.sampler import build_sampler
-
-SILENT = {"handshake": "a first stage alone, which scores nothing"}
 
 
 def make(plan: Plan, where: Place, seed: int) -> dict[str, Any]:
@@ -61,9 +60,8 @@ def _machine() -> dict[str, Any]:
 
 def fits(plan: Plan, where: Place) -> str:
     """Why a plan is not run on a log; empty where it is."""
-    last = plan.stages[-1].method
-    if last in SILENT:
-        return SILENT[last]
+    if not method_class(plan.stages[-1].method).scores:
+        return "a first stage alone, which scores nothing"
     if among_organisations(plan) and where.log.silo is None:
         return "for organisations, and this log has none"
     numbers = max(numbers_trained(plan))
@@ -75,7 +73,7 @@ def fits(plan: Plan, where: Place) -> str:
 def among_organisations(plan: Plan) -> bool:
     """Whether a device of this plan is an organisation."""
     last = plan.stages[-1]
-    return last.method == "fedseqrec" and build_sampler(last.cohort).fitted == "rounds"
+    return method_class(last.method).for_organisations and build_sampler(last.cohort).fitted == "rounds"
 
 
 def questions(plan: Plan, where: Place) -> Split:
