@@ -164,7 +164,7 @@ def test_light_dark_print_and_phone(text):
     assert 'name="viewport"' in text
 
 
-# ---- what it says ----
+# ---- content ----
 
 
 def test_every_plan_has_its_row_its_claims_and_its_message(dossiers, text):
@@ -180,12 +180,12 @@ def test_every_plan_has_its_row_its_claims_and_its_message(dossiers, text):
         "exactly those of the history",
         "are made up",
         "What is released",
-        "drawn by chance",
+        "drawn at random",
     ):
         assert said in words
 
 
-def test_conditions_and_what_is_not_covered_are_said(dossiers, text):
+def test_conditions_and_exclusions_are_on_the_page(dossiers, text):
     words = Page(text).words
     kept = [one for one in dossiers if 0 < float(one["whole"]["epsilon"]) < float("inf")]
     assert len(kept) == 4
@@ -223,7 +223,7 @@ def test_the_same_device_is_shown_once(dossiers, text):
     assert words.count("Its history") == 1
 
 
-# ---- any number of plans, with or without answers ----
+# ---- any number of plans, with or without an evaluation ----
 
 
 @pytest.mark.parametrize("which", range(len(PLANS)), ids=list(PLANS))
@@ -233,7 +233,7 @@ def test_one_plan_alone(dossiers, tmp_path, which):
     assert dossiers[which]["whole"]["says"] in page.words
 
 
-def test_plans_that_were_asked_other_questions_are_not_compared(dossiers, tmp_path):
+def test_plans_with_other_evaluations_are_not_compared(dossiers, tmp_path):
     other = copy.deepcopy(dossiers[1])
     other["data"]["digest"], other["data"]["name"] = "another", "films"
     page = Page(write_report([dossiers[0], other], tmp_path / "report.html").read_text())
@@ -242,7 +242,7 @@ def test_plans_that_were_asked_other_questions_are_not_compared(dossiers, tmp_pa
     assert len(page.specs["tradeoff-1"]["data"]["values"]) == 1
 
 
-def test_a_run_that_was_not_asked(dossiers, tmp_path):
+def test_a_run_without_an_evaluation(dossiers, tmp_path):
     bare = copy.deepcopy(dossiers[4])
     bare |= {"protocol": None, "metrics": {}, "intervals": {}, "groups": {}, "rounds": []}
     page = Page(write_report([bare], tmp_path / "report.html").read_text())
@@ -283,7 +283,7 @@ def test_zero_and_infinity_have_columns_of_their_own(text):
     assert "'∞'" in axis["axis"]["labelExpr"]
 
 
-def test_verdicts_turn_where_the_reach_says(dossiers, text):
+def test_verdicts_change_at_the_epsilon_of_the_reach(dossiers, text):
     spec = Page(text).specs["tradeoff-1"]
     strips = [row for layer in spec["layer"] for row in layer.get("data", {}).get("values", []) if "strip" in row]
     reach = next(one["reach"] for one in dossiers if one["name"] == "at home")
@@ -325,7 +325,7 @@ def test_the_picture_has_the_colours_of_the_page(text):
 def test_a_picture_of_two_settings_is_refused(dossiers, tmp_path):
     other = copy.deepcopy(dossiers[1])
     other["data"]["digest"] = "another"
-    with pytest.raises(RunError, match="asked the same questions on the same people, got 2 settings"):
+    with pytest.raises(RunError, match="with the same evaluation on the same users, got 2 settings"):
         write_picture([dossiers[0], other], tmp_path / "demo.svg")
 
 
@@ -364,7 +364,7 @@ def test_a_folder_without_a_dossier_is_refused(tmp_path):
 # ---- small parts ----
 
 
-def test_numbers_are_printed_as_people_read_them():
+def test_numbers_are_formatted_readably():
     assert [bytes_text(size) for size in (0, 999, 1000, 123_456, 9.9e6, 2e12)] == [
         *("nothing", "999 B", "1.0 kB", "123 kB", "9.9 MB", "2000 GB")
     ]
@@ -374,7 +374,7 @@ def test_numbers_are_printed_as_people_read_them():
     ]
 
 
-def test_the_metric_drawn_is_one_that_all_have():
+def test_the_drawn_metric_is_one_that_all_plans_have():
     assert primary_metric([{"metrics": {"HR@10": 1, "NDCG@10": 1}}, {"metrics": {"NDCG@10": 0}}]) == "NDCG@10"
     assert primary_metric([{"metrics": {"AUC": 1, "HR@5": 1}}, {"metrics": {"HR@5": 1, "AUC": 1}}]) == "HR@5"
     assert primary_metric([{"metrics": {"AUC": 1}}, {"metrics": {}}]) is None
@@ -387,17 +387,17 @@ def test_places_are_moved_apart_and_keep_their_order():
     assert np.diff(sorted(moved)).min() >= 1.0 - 1e-9
 
 
-def test_labels_keep_out_of_each_other_s_way():
+def test_labels_do_not_overlap():
     labels = place_labels([["one"], ["two"], ["three"]], [(50, 50), (50, 50), (50, 50)], [], (0, 0, 200, 200))
     assert len(set(labels)) == 3
     assert place_labels([["at the edge"]], [(198, 50)], [], (0, 0, 200, 200))[0].align == "right"
 
 
-def test_only_what_was_made_here_is_markup():
+def test_text_is_escaped_and_tags_are_not():
     assert tag("p", "<b>", tag("b", "&"), None, title='"') == '<p title="&quot;">&lt;b&gt;<b>&amp;</b></p>'
 
 
-def test_only_equal_questions_are_compared(dossiers):
+def test_only_equal_evaluations_are_compared(dossiers):
     other = copy.deepcopy(dossiers[1])
     other["protocol"]["candidates"] = "99 sampled"
     assert [len(group) for group in comparable_groups([*dossiers, other])] == [len(dossiers), 1]
@@ -408,7 +408,7 @@ def test_only_equal_questions_are_compared(dossiers):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
-def test_a_browser_draws_every_chart_without_a_complaint(text, tmp_path: Path, width: int):
+def test_a_browser_draws_every_chart_without_an_error(text, tmp_path: Path, width: int):
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("no chromium on PATH")

@@ -1,4 +1,8 @@
-"""Parts"""
+"""Chart parts: colours, marks and label placement that all charts share.
+
+A chart is a Vega-Lite specification as a plain dict. Colours are names of the page's own CSS variables, so light, dark
+and print need no second drawing. One colour means one thing everywhere: the privacy level of a plan.
+"""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -34,23 +38,23 @@ CONFIG: Spec = {
 
 
 def point_style(dossier: Dossier) -> dict[str, str]:
-    """Fill and stroke of a plan's points: black where nothing leaves, coloured where a promise is kept, hollow else."""
+    """Fill and stroke of a plan's points: black where nothing is sent, coloured with a finite ε, hollow with ε = ∞."""
     fill, stroke = _LOOKS[privacy_level(dossier)]
     return {"fill": fill, "stroke": stroke, "line": QUIET if privacy_level(dossier) == "open" else stroke}
 
 
 def row_colour(field: str) -> Spec:
-    """A colour that each row brings with it."""
+    """A colour given by a field of each row."""
     return {"field": field, "type": "nominal", "scale": None, "legend": None}
 
 
 def quantity(field: str, **more: Any) -> Spec:
-    """A quantity."""
+    """A quantitative channel."""
     return {"field": field, "type": "quantitative", **more}
 
 
 def layered_chart(layers: list[Spec], rows: list[Spec], words: str, height: int, **more: Any) -> Spec:
-    """A chart as wide as its place on the page."""
+    """A chart as wide as its container."""
     return {
         "description": words,
         "width": "container",
@@ -86,7 +90,7 @@ def interval_marks(x: Spec, y: Spec, **more: Spec) -> Spec:
 
 
 def text_marks(field: str, x: Spec, y: Spec, **mark: Any) -> Spec:
-    """Words beside a mark; where they stand, each row may say itself."""
+    """Text beside a mark, at the position that each row gives."""
     return {
         "mark": {"type": "text", "baseline": "middle", "fontSize": 12, "color": INK, **mark},
         "encoding": {"x": x, "y": y, "text": {"field": field, "type": "nominal"}},
@@ -94,7 +98,7 @@ def text_marks(field: str, x: Spec, y: Spec, **mark: Any) -> Spec:
 
 
 def tooltips(*fields: tuple[str, str]) -> list[Spec]:
-    """What is shown where somebody points."""
+    """The tooltip of a mark."""
     return [{"field": field, "title": title, "type": "nominal"} for field, title in fields]
 
 
@@ -106,7 +110,7 @@ LETTER, LINE_HEIGHT, AWAY = 0.54, 1.25, 9.0  # of a font of one pixel, on the wi
 
 
 class Label(NamedTuple):
-    """An offset from the point, and which end of the words stands there."""
+    """The offset of a text from its point, and the text's alignment."""
 
     dx: float
     dy: float
@@ -116,7 +120,9 @@ class Label(NamedTuple):
 def place_labels(
     words: list[list[str]], at: list[tuple[float, float]], obstacles: Iterable[Box], frame: Box, font: float = 12
 ) -> list[Label]:
-    """A label for every point, one after another, each where it covers least; `words` are its lines.
+    """A label for every point, placed greedily where it overlaps least; `words` are its lines.
+
+    Boxes are (left, top, right, bottom) in pixels.
 
     >>> place_labels([["one"], ["two"]], [(50, 50), (52, 50)], [], (0, 0, 100, 100))[1].align
     'right'
@@ -133,7 +139,7 @@ def place_labels(
 
 
 def _ways(height: float) -> list[Label]:
-    """Right, left, above, below, the corners, and farther off; dy is that of the middle of the words."""
+    """Candidate positions: right, left, above, below, the corners, and farther off; dy is that of the text's middle."""
     far = AWAY + height / 2
     ways = [Label(AWAY, 0, "left"), Label(-AWAY, 0, "right")]
     ways += [Label(0, way * (far + more), "center") for more in (0, 13, 26) for way in (-1, 1)]
@@ -150,7 +156,7 @@ def _box(label: Label, point: tuple[float, float], width: float, height: float) 
 
 
 def _cost(box: Box, taken: list[Box], frame: Box) -> float:
-    """Covered area, and far more for what leaves the frame."""
+    """Overlapped area, and a large penalty for the area outside the frame."""
     area = (box[2] - box[0]) * (box[3] - box[1])
     return sum(_overlap(box, other) for other in taken) + 20 * (area - _overlap(box, frame))
 
@@ -162,7 +168,7 @@ def _overlap(one: Box, other: Box) -> float:
 
 
 def spread_apart(places: list[float], gap: float) -> list[float]:
-    """Places moved apart until neighbours are at least a gap from each other, as little as possible, order kept.
+    """Positions moved apart, as little as possible and in order, until neighbours are at least a gap from each other.
 
     >>> spread_apart([0.0, 0.1, 5.0], 1.0)
     [-0.45, 0.55, 5.0]

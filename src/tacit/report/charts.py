@@ -1,4 +1,4 @@
-"""Charts: plans compared, metric per round, results by group, bytes, and what one device sent, for Vega-Lite."""
+"""Charts of the results, as Vega-Lite: plans compared, metric per round, results by group, traffic, rows of a message."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ ROW = 32  # pixels of one plan in a list
 
 
 def comparison_chart(dossiers: list[Dossier], metric: str, narrow: bool = False) -> Spec:
-    """Every plan's mean with its interval, the best first; where it is narrow, names stand above."""
+    """Every plan's mean with its interval, the best first; on narrow screens, names stand above."""
     rows = []
     for one in dossiers:
         mean, low, high = metric_interval(one, metric)
@@ -44,13 +44,13 @@ def comparison_chart(dossiers: list[Dossier], metric: str, narrow: bool = False)
 
 
 def chart_by_round(dossiers: list[Dossier], metric: str) -> Spec | None:
-    """The metric after each round that was asked about; None where no plan was asked more than once."""
-    return _lines(dossiers, {one["name"]: _asked(one, metric) for one in dossiers}, metric)
+    """The metric after each evaluated round; None where no plan was evaluated more than once."""
+    return _lines(dossiers, {one["name"]: _evaluated(one, metric) for one in dossiers}, metric)
 
 
 def chart_by_dial(dossiers: list[Dossier], dial: str) -> Spec | None:
-    """A dial in each round; None where no plan has turned it."""
-    return _lines(dossiers, {one["name"]: _turned(one, dial) for one in dossiers}, dial)
+    """An adaptive setting in each round; None where no plan changes it."""
+    return _lines(dossiers, {one["name"]: _dial_values(one, dial) for one in dossiers}, dial)
 
 
 def _lines(dossiers: list[Dossier], lines: dict[str, list[tuple[int, float]]], words: str) -> Spec | None:
@@ -85,7 +85,7 @@ def _lines(dossiers: list[Dossier], lines: dict[str, list[tuple[int, float]]], w
 
 
 def charts_by_group(dossiers: list[Dossier], metric: str) -> list[tuple[Dossier, Spec]]:
-    """A small chart for each plan: results for people of few and of many events, the other plans faint behind."""
+    """A small chart for each plan: results for users of few and of many events, the other plans faint behind."""
     having = [one for one in dossiers if one["groups"].get(metric)]
     rows = {one["name"]: [_group(one, part) for part in one["groups"][metric]] for one in having}
     top = max((row["high"] for part in rows.values() for row in part), default=1.0) or 1.0
@@ -109,7 +109,7 @@ def _group_chart(metric: str, rows: list[Spec], faint: list[Spec], top: float) -
     }
     y = quantity("mean", scale={"domain": [0, top], "nice": False}, axis={**_plain(), "tickCount": 3})
     line: Spec = {"mark": {"type": "line", "stroke": LINE, "strokeWidth": 1}, "data": {"values": faint}}
-    shown = tooltips(("group", "history"), ("value", metric), ("users", "people"))
+    shown = tooltips(("group", "history"), ("value", metric), ("users", "users"))
     layers = [
         {**line, "encoding": {"x": x, "y": y, "detail": {"field": "name"}}},
         {
@@ -123,7 +123,7 @@ def _group_chart(metric: str, rows: list[Spec], faint: list[Spec], top: float) -
 
 
 def traffic_chart(dossiers: list[Dossier], narrow: bool = False) -> Spec | None:
-    """Bytes a device sends and receives over the whole run; None where nothing travels."""
+    """Bytes a device sends and receives over the whole run; None where nothing is sent."""
     rows = [_bytes(one, way) for one in dossiers for way in ("up", "down")]
     drawn = [row for row in rows if row["bytes"]]
     if not drawn:
@@ -165,7 +165,7 @@ def _bytes(dossier: Dossier, way: str) -> Spec:
 
 
 def row_sizes_chart(view: dict[str, Any]) -> Spec:
-    """The rows of a message that stand out most, the history's own in colour."""
+    """The rows of a message with the largest values, the history's own in colour."""
     named = [{**row, "place": i + 1, "whose": _whose(row)} for i, row in enumerate(view["rows"])]
     rows = [{**row, "fill": ACCENT if row.get("own") else QUIET} for row in named]
     x = {"field": "place", "type": "ordinal", "axis": None, "scale": {"paddingInner": 0.25, "paddingOuter": 0}}
@@ -175,30 +175,30 @@ def row_sizes_chart(view: dict[str, Any]) -> Spec:
         "y": y,
         "fill": row_colour("fill"),
         "opacity": {"condition": {"test": "datum.own", "value": 1}, "value": 0.45},
-        "tooltip": tooltips(("label", "row"), ("along", "stands out by"), ("whose", "truly")),
+        "tooltip": tooltips(("label", "row"), ("along", "stands out by"), ("whose", "truth")),
     }
     layers: list[Spec] = [{"mark": {"type": "bar"}, "encoding": encoding}]
-    return layered_chart(layers, rows, "The rows of the message that stand out most.", 110)
+    return layered_chart(layers, rows, "The rows of the message with the largest values.", 110)
 
 
 def _whose(row: dict[str, Any]) -> str:
     return "in the history" if row.get("own") else "not in the history"
 
 
-def _asked(dossier: Dossier, metric: str) -> list[tuple[int, float]]:
-    """(rounds done, value) wherever somebody asked, the end included."""
+def _evaluated(dossier: Dossier, metric: str) -> list[tuple[int, float]]:
+    """(rounds done, value) of each evaluation, the last one included."""
     found = {row["done"]: row["metrics"][metric] for row in dossier["rounds"] if metric in row.get("metrics", {})}
     if dossier["round_count"]:
         found.setdefault(dossier["round_count"], dossier["metrics"][metric])
     return sorted(found.items())
 
 
-def _turned(dossier: Dossier, dial: str) -> list[tuple[int, float]]:
+def _dial_values(dossier: Dossier, dial: str) -> list[tuple[int, float]]:
     return [(row["done"], row["dials"][dial]) for row in dossier["rounds"] if dial in row.get("dials", {})]
 
 
 def _names(order: list[str], narrow: bool) -> tuple[Spec, list[Spec]]:
-    """The names of plans, one below the other: as an axis; where it is narrow, as words above each row."""
+    """The names of plans, one below the other: as an axis, or on narrow screens as text above each row."""
     axis = {"title": None, "ticks": False, "domain": False, "labelColor": INK, "labelLimit": 240, "labelPadding": 10}
     y = {"field": "name", "type": "nominal", "sort": order, "axis": None if narrow else axis}
     above = {
@@ -217,7 +217,7 @@ def _plain() -> Spec:
 
 
 def colour_legend(dossiers: list[Dossier]) -> list[tuple[str, str]]:
-    """What the colours mean, as far as they are used: (kind, words)."""
-    words = {"home": "nothing leaves the device", "kept": "a finite promise", "open": "no promise: ε = ∞"}
+    """What the colours mean, as far as they are used: (privacy level, words)."""
+    words = {"home": "nothing leaves the device", "kept": "a finite ε", "open": "no guarantee: ε = ∞"}
     used = {privacy_level(one) for one in dossiers}
     return [(one, says) for one, says in words.items() if one in used]

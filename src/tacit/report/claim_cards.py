@@ -1,4 +1,4 @@
-"""Cards: what each plan promises, in words that somebody who has to sign for it can read."""
+"""Claim cards: what each plan promises, in words that the person who signs for it can read."""
 
 from typing import Any
 
@@ -13,26 +13,26 @@ _UNITS = {
 _RELATIONS = {
     "replace_one": "the same run with it exchanged for any other",
     "add_remove": "the same run without it",
-    "zero_out": "the same run in which it says nothing",
+    "zero_out": "the same run in which it sends nothing",
     "one_sided_1_to_0": "the same run without it; in this direction only",
 }
 _MODELS = {
-    "local": "in every message, before it leaves the device, whoever reads it",
+    "local": "in every message, before it leaves the device, for any reader",
     "central": "in what the server releases; the server itself sees more",
 }
 _TRUST = {
-    "nobody": "nobody beyond the device's own software",
-    "server": "the server: it must do what it says with what it sees",
+    "nobody": "only the device's own software",
+    "server": "the server: it must handle the reports as stated",
     "organisation": "the organisation that holds the devices",
 }
-_NONE = "Nothing in these numbers protects anybody from whoever receives the reports."
+_NONE = "Nothing in these numbers protects a user from a recipient of the reports."
 
 
 def claim_cards(dossiers: list[Dossier]) -> Html:
     """A card for each plan."""
     lead = (
-        "One card for each plan. ε bounds how much anybody can learn: the smaller, the safer; 0 is nothing, ∞ is no "
-        "bound. δ is a small allowance for the improbable."
+        "One card for each plan. ε bounds how much an attacker can learn: the smaller, the safer; 0 means nothing, ∞ means no "
+        "bound. δ is the small probability with which the bound may fail."
     )
     return tag("section", tag("h2", "What is promised"), tag("p", lead, cls="lead"), *map(_card, dossiers), id="claims")
 
@@ -62,7 +62,7 @@ def _terms(one: Dossier) -> list[tuple[str, Any]]:
         "open": [
             ("Promise", f"None. {_NONE}"),
             ("Must be trusted", _TRUST[whole["trust"]]),
-            ("Seen", bullet_list(visible)),
+            ("Visible", bullet_list(visible)),
             ("Sent so far", _ledger(one["ledger"])),
         ],
         "kept": [
@@ -71,18 +71,18 @@ def _terms(one: Dossier) -> list[tuple[str, Any]]:
             ("Holds where", _MODELS[whole["model"]]),
             ("Must be trusted", _TRUST[whole["trust"]]),
             ("Conditions", bullet_list(whole["conditions"]) if whole["conditions"] else "no further condition"),
-            ("Seen all the same", bullet_list(visible) if visible else "nothing"),
+            ("Visible nevertheless", bullet_list(visible) if visible else "nothing"),
             ("Not covered", bullet_list(card["not_covered"])),
             ("Spent so far", _ledger(one["ledger"])),
-            ("Added up by", card["composed_by"]),
-            ("Can it work?", _outlook(one)),
+            ("Composed by", card["composed_by"]),
+            ("Feasibility", _outlook(one)),
         ],
     }[privacy_level(one)]
-    return [*terms, ("What attacks found", _leakage(card)), ("In one line", tag("code", whole["says"]))]
+    return [*terms, ("Attack results", _leakage(card)), ("In one line", tag("code", whole["says"]))]
 
 
 def _leakage(card: dict[str, Any]) -> Any:
-    """How much of a history each attack got right, measured; nothing where none was tried."""
+    """Precision and recall of each attack on a history, as measured; None where no attack was run."""
     found = card.get("leakage")
     if not found:
         return None
@@ -96,7 +96,7 @@ def _leakage(card: dict[str, Any]) -> Any:
         )
     table = tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *rows))
     return join_html(
-        tag("div", table, cls="scroll"), tag("p", "Measured, and no bound: a better attack may find more.")
+        tag("div", table, cls="scroll"), tag("p", "A measurement, not a bound: a better attack may find more.")
     )
 
 
@@ -129,7 +129,7 @@ def _outlook(one: Dossier) -> Any:
             f"is weak, from {workable} on workable, which takes about {number(view['devices_needed']):,.0f} devices"
         )
         if view["advice"]:
-            parts.append(f"What helps: {'; '.join(view['advice'])}")
+            parts.append(f"To improve: {'; '.join(view['advice'])}")
     return [tag("p", part, ".") for part in parts]
 
 
@@ -146,7 +146,7 @@ def _claims(card: dict[str, Any], open_: bool) -> Html:
 
 def _claim(stage: dict[str, Any], claim: dict[str, Any]) -> Html:
     delta = f"{claim['delta']:.1e}" if claim["delta"] else "0"
-    sends = stage.get("sends") or stage["mechanism"] or "nothing sent"  # older versions did not say what a stage sends
+    sends = stage.get("sends") or stage["mechanism"] or "nothing sent"  # dossiers of older versions have no key `sends`
     return tag(
         "tr",
         tag("td", f"{stage['number']}: {stage['method']}, {sends}"),

@@ -1,4 +1,4 @@
-"""Values: what a dossier says, as numbers to draw and words to print."""
+"""Formatting: values of report data as numbers to draw and text to print."""
 
 import json
 import math
@@ -11,7 +11,7 @@ _NOISE = ("epsilon", "epsilon_per_message", "epsilon_of_signs", "noise", "scale"
 
 
 def number(value: Any) -> float:
-    """A number of a dossier; infinity is written there as a word.
+    """A number of a dossier, in which infinity is written as a word.
 
     >>> number("inf")
     inf
@@ -20,7 +20,7 @@ def number(value: Any) -> float:
 
 
 def epsilon_text(value: Any) -> str:
-    """An ε as it is printed.
+    """An ε as text.
 
     >>> epsilon_text("inf"), epsilon_text(7.99995), epsilon_text(0.0)
     ('∞', '8', '0')
@@ -30,7 +30,7 @@ def epsilon_text(value: Any) -> str:
 
 
 def number_text(value: Any) -> str:
-    """Any number or word of a table."""
+    """Any value of a table as text."""
     if isinstance(value, bool) or value is None:
         return "–" if value is None else "yes" if value else "no"
     if isinstance(value, int):
@@ -41,7 +41,7 @@ def number_text(value: Any) -> str:
 
 
 def bytes_text(size: float) -> str:
-    """Bytes in the unit a person would choose.
+    """A number of bytes in a readable unit.
 
     >>> bytes_text(0), bytes_text(822), bytes_text(64110)
     ('nothing', '822 B', '64.1 kB')
@@ -63,13 +63,13 @@ def seconds_text(seconds: float) -> str:
 
 
 def privacy_level(dossier: Dossier) -> str:
-    """How private a plan is, in one word that decides its colour everywhere: home, kept or open."""
+    """The privacy level of a plan, which decides its colour everywhere: home (ε = 0), kept (finite ε) or open (ε = ∞)."""
     epsilon = number(dossier["whole"]["epsilon"])
     return "open" if math.isinf(epsilon) else "kept" if epsilon > 0 else "home"
 
 
 def sent_text(dossier: Dossier) -> str:
-    """What a device sent over the run."""
+    """The bytes a device sent over the run, as text."""
     return "raw data" if dossier["pooled"] else bytes_text(dossier["bytes_up_per_device"])
 
 
@@ -80,7 +80,7 @@ def first_noisy_stage(dossier: Dossier) -> dict[str, Any] | None:
 
 
 def worst_verdict(dossier: Dossier) -> str:
-    """The worst outlook of all stages."""
+    """The worst feasibility verdict of all stages."""
     if dossier["pooled"]:
         return "raw data"
     order = ("hopeless", "weak", "workable", "raw data", "no noise", "nothing sent")
@@ -88,17 +88,17 @@ def worst_verdict(dossier: Dossier) -> str:
 
 
 def line_key(dossier: Dossier) -> str:
-    """Plans that differ in the size of their noise alone share one line in a chart: everything else, as text."""
-    stages = [{**stage, "privacy": _quiet(stage["privacy"])} for stage in dossier["plan"]["stage"]]
+    """The key of a plan's line in a chart: all settings but the size of the noise, as text."""
+    stages = [{**stage, "privacy": _without_noise(stage["privacy"])} for stage in dossier["plan"]["stage"]]
     return json.dumps(stages, sort_keys=True)
 
 
-def _quiet(privacy: dict[str, Any]) -> dict[str, Any]:
+def _without_noise(privacy: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in privacy.items() if name not in _NOISE}
 
 
 def line_name(dossier: Dossier) -> str:
-    """What such a line is called: the method, its mechanism, and where the noise is added if at home."""
+    """The name of such a line: the method, its mechanism, and `local` where the device adds the noise."""
     stage = first_noisy_stage(dossier)
     if stage is None:
         return dossier["name"]
@@ -107,7 +107,7 @@ def line_name(dossier: Dossier) -> str:
 
 
 def primary_metric(dossiers: list[Dossier]) -> str | None:
-    """The metric to draw: NDCG@10 where all have it, else the most alike of those that all have."""
+    """The metric to draw: NDCG@10 where all have it, else the most similar one that all have."""
     common = [name for name in dossiers[0]["metrics"] if all(name in one["metrics"] for one in dossiers)]
     for wanted in _PREFERRED:
         for name in common:
@@ -117,7 +117,7 @@ def primary_metric(dossiers: list[Dossier]) -> str | None:
 
 
 def with_distinct_names(dossiers: list[Dossier]) -> list[Dossier]:
-    """The same dossiers, numbered where two have one name."""
+    """The same dossiers, with numbers appended to equal names."""
     counts, seen = Counter(one["name"] for one in dossiers), Counter()
     made = []
     for one in dossiers:
@@ -128,7 +128,7 @@ def with_distinct_names(dossiers: list[Dossier]) -> list[Dossier]:
 
 
 def comparable_groups(dossiers: list[Dossier]) -> list[list[Dossier]]:
-    """Groups that may be compared: the same people, asked in the same way."""
+    """Groups that may be compared: the same users, the same protocol and candidates."""
     groups: dict[tuple, list[Dossier]] = {}
     for one in dossiers:
         protocol = one["protocol"] or {}

@@ -1,4 +1,8 @@
-"""HTML as text that is escaped unless it was made here: an item called <script> stays a name."""
+"""HTML: escaped text unless it was made here, and a self-contained page with its charts.
+
+An item called <script> stays a name. The page's content policy forbids the browser to fetch anything and to run any script
+but the two written here.
+"""
 
 import base64
 import hashlib
@@ -14,13 +18,13 @@ _VOID = {"br", "hr", "meta"}
 
 
 class Html(str):
-    """Text that is markup already."""
+    """Text that is already markup."""
 
     __slots__ = ()
 
 
 def tag(name: str, *children: Any, **attributes: Any) -> Html:
-    """An element; `cls` and names that end in an underscore stand for Python's own words, `_` inside for `-`.
+    """An element; `cls` is `class`, a trailing underscore is dropped, and `_` inside a name becomes `-`.
 
     >>> tag("p", "1 < 2", tag("b", "!"), cls="note")
     '<p class="note">1 &lt; 2<b>!</b></p>'
@@ -31,12 +35,12 @@ def tag(name: str, *children: Any, **attributes: Any) -> Html:
 
 
 def join_html(*children: Any) -> Html:
-    """Pieces one after another; what is not markup is escaped, None is nothing, lists are opened."""
+    """Pieces one after another; what is not markup is escaped, None is dropped, lists are flattened."""
     return Html("".join(_text(child) for child in children))
 
 
 def bullet_list(words: Any) -> Html:
-    """A list of points."""
+    """An unordered list."""
     return tag("ul", *(tag("li", word) for word in words))
 
 
@@ -58,7 +62,7 @@ def _attribute(key: str) -> str:
 
 
 def html_document(title: str, body: Html, specs: dict[str, Any]) -> str:
-    """A body with its charts as a file that needs nothing else."""
+    """A body with its charts as one self-contained file."""
     scripts = [vega_script(), _file("page.js")]
     # "<" never stands in a JSON block as it is, so that no name in it can end the block.
     data = json.dumps({"config": CONFIG, "specs": specs}, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")

@@ -1,4 +1,4 @@
-"""Page"""
+"""Pages: the report of some runs, the tables and figures of a paper, and one chart as an SVG picture."""
 
 import re
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ _SECTIONS = (("results", "Results"), ("sent", "What one device sent"), ("claims"
 
 
 def report_page(dossiers: list[Dossier]) -> str:
-    """The whole page as text."""
+    """The report of some runs as text."""
     dossiers = with_distinct_names(dossiers)
     charts, groups = Charts(), comparable_groups(dossiers)
     body = join_html(
@@ -75,7 +75,9 @@ def _foot(dossiers: list[Dossier]) -> Html:
     return tag(
         "footer",
         tag("p", f"Made by Tacit {dossiers[0]['tacit']}{day}; {', '.join(versions)}."),
-        tag("p", "This file is complete: it fetches nothing, and its own policy keeps the browser from trying."),
+        tag(
+            "p", "This file is self-contained: it fetches nothing, and its content policy forbids the browser to fetch."
+        ),
     )
 
 
@@ -83,18 +85,18 @@ def _foot(dossiers: list[Dossier]) -> Html:
 
 
 HEIGHT = 300
-_MARKED = re.compile(r"\A(\w+ )?control", re.IGNORECASE)  # controls are drawn faint: what every gain must beat
+_MARKED = re.compile(r"\A(\w+ )?control", re.IGNORECASE)  # controls are drawn faint
 
 
 def paper_page(found: dict[str, Any]) -> str:
-    """The page of one paper, from what `tacit reproduce` found."""
+    """The page of one paper, from the results of `tacit reproduce`."""
     charts = Charts()
     parts = [
         _table(part) if "rows" in part else _figure(part, number, charts) for number, part in enumerate(found["parts"])
     ]
     title = f"Tacit: {found['paper']}, ours beside the paper's"
     head = tag("header", tag("p", "Tacit report", cls="eyebrow"), tag("h1", f"{found['paper']}, reproduced"))
-    says = f"Size {found['size']}, {found['seeds']} seed(s). The paper's own numbers stand in brackets."
+    says = f"Size {found['size']}, {found['seeds']} seed(s). The paper's own numbers are in brackets."
     return html_document(title, join_html(head, tag("section", tag("p", says), *parts)), charts.specs)
 
 
@@ -116,7 +118,7 @@ def _caption(part: dict[str, Any]) -> Html:
 
 
 def curves_chart(part: dict[str, Any]) -> Spec:
-    """One line a series, its name at its end."""
+    """One line a series, with its name at its end."""
     lines = {name: [point for point in points if point[1] is not None] for name, points in part["series"].items()}
     values = [y for points in lines.values() for _, y in points]
     low, high = min(values), max(values)
@@ -161,7 +163,7 @@ def _look(name: str, number: int) -> Spec:
 
 
 WIDTH = 720
-# Colours of the page's style: light, dark. A picture stands on a stranger's page, so it brings its own paper.
+# Colours of the page's style: light, dark. A picture is embedded in other pages, so it has its own background.
 COLOURS = {
     "paper": ("#fdfdfb", "#14171a"),
     "ink": ("#1b1f24", "#e9e7e2"),
@@ -173,14 +175,14 @@ COLOURS = {
 
 
 def svg_picture(dossiers: list[Dossier]) -> str:
-    """The SVG as text; plans that were not asked the same questions do not fit in one picture."""
+    """The SVG as text; plans with different evaluations do not fit in one picture."""
     import vl_convert
 
     groups = comparable_groups(dossiers)
     metric = primary_metric(dossiers)
     if len(groups) > 1 or metric is None:
         raise RunError(
-            f"A picture shows plans that were asked the same questions on the same people, got {len(groups)} settings; "
+            f"A picture shows plans with the same evaluation on the same users, got {len(groups)} settings; "
             "choose the runs of one."
         )
     spec = tradeoff_chart(with_distinct_names(dossiers), metric)
@@ -191,7 +193,7 @@ def svg_picture(dossiers: list[Dossier]) -> str:
 
 
 def _coloured(svg: str) -> str:
-    """Names of colours become light colours; a style turns them into dark ones where dark is preferred."""
+    """Colour variables become light colours; a style sheet replaces them where a dark scheme is preferred."""
     svg = re.sub(r"var\(--(\w+)\)", lambda found: COLOURS[found[1]][0], svg)
     rules = [f'[{part}="{light}"]{{{part}:{dark}}}' for light, dark in COLOURS.values() for part in ("fill", "stroke")]
     style = f"<style>text{{paint-order:stroke}}@media(prefers-color-scheme:dark){{{''.join(rules)}}}</style>"

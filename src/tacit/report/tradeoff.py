@@ -1,4 +1,4 @@
-"""Tradeoff"""
+"""Privacy against quality: ε on a logarithmic axis, with columns for 0 and ∞, and strips that show what the noise allows."""
 
 import math
 from itertools import pairwise
@@ -36,14 +36,14 @@ class EpsilonAxis(NamedTuple):
     column: float
 
     def place(self, epsilon: float) -> float:
-        """Where an ε stands; 0 and ∞ stand in their columns."""
+        """The position of an ε; 0 and ∞ have columns of their own."""
         if epsilon == 0:
             return self.low - 0.75 * self.column
         return self.high + 0.3 * self.column if math.isinf(epsilon) else math.log10(epsilon)
 
     @property
     def domain(self) -> list[float]:
-        """The whole width."""
+        """From end to end."""
         return [self.low - self.column, self.high + self.column]
 
     @property
@@ -55,14 +55,14 @@ class EpsilonAxis(NamedTuple):
 
     @property
     def columns(self) -> list[tuple[str, float, float]]:
-        """What each part of the axis stands for, from where to where."""
+        """The parts of the axis: name, left end, right end."""
         left, right = self.domain
-        ends = [("nothing leaves", left, self.low), ("no promise", self.high, right)]
-        return [ends[0], ("a finite promise", self.low, self.high), ends[1]]
+        ends = [("nothing sent", left, self.low), ("no guarantee", self.high, right)]
+        return [ends[0], ("a finite ε", self.low, self.high), ends[1]]
 
 
 def epsilon_axis(dossiers: list[Dossier], column: float) -> EpsilonAxis:
-    """An axis that holds every finite ε; a column is as wide as this share of it."""
+    """An axis that holds every finite ε; each column takes the share `column` of its width."""
     finite = [e for e in (number(one["whole"]["epsilon"]) for one in dossiers) if 0 < e < math.inf]
     low, high = math.log10(min(finite, default=1.0)) - 0.45, math.log10(max(finite, default=1.0)) + 0.45
     if high - low < 2.0:
@@ -78,7 +78,7 @@ _VERDICTS = {"hopeless": (LINE, 0.8), "weak": (SOFT, 1.0), "workable": (ACCENT, 
 
 
 def feasibility_strips(dossiers: list[Dossier], axis: EpsilonAxis, start: int) -> list[Spec]:
-    """For every line of plans, where its noise is hopeless, weak and workable; `start` is where the plot ends."""
+    """For every line of plans, the ε at which its noise is hopeless, weak and workable; `start` is the plot's bottom."""
     found = {line_key(one): (_title(one, dossiers), one["reach"]) for one in dossiers if one["reach"]}
     rows = []
     for strip, (name, reach) in enumerate(found.values()):
@@ -90,18 +90,18 @@ def feasibility_strips(dossiers: list[Dossier], axis: EpsilonAxis, start: int) -
 
 
 def _title(one: Dossier, dossiers: list[Dossier]) -> str:
-    """What the line is called; and where its plans estimate counts, the noise floor at its smallest and its largest ε."""
+    """The name of the line, and for counts the noise floor at its smallest and largest ε."""
     line = [other for other in dossiers if line_key(other) == line_key(one) and other.get("floor")]
     line = sorted(line, key=lambda other: number(other["whole"]["epsilon"]))
     ends = [line[0], line[-1]] if len(line) > 1 else line
     words = " … ".join(
         f"{other['floor']['people']:,.0f} at ε {epsilon_text(other['whole']['epsilon'])}" for other in ends
     )
-    return f"{line_name(one)}; noise floor in people: {words}" if words else line_name(one)
+    return f"{line_name(one)}; noise floor in users: {words}" if words else line_name(one)
 
 
 def _part(axis: EpsilonAxis, verdict: str, left: float, right: float, title: str, top: int) -> Spec:
-    """One verdict of one strip; it is written where there is room."""
+    """One verdict of one strip, labelled where there is room."""
     fill, opacity = _VERDICTS[verdict]
     says = verdict if (right - left) / (axis.high - axis.low) > 0.2 else ""
     where = {"from": left, "to": right, "middle": (left + right) / 2, "start": axis.low}
@@ -143,7 +143,7 @@ _TRUST = {"nobody": "trusts nobody", "server": "trusts the server", "organisatio
 
 
 def tradeoff_chart(dossiers: list[Dossier], metric: str, width: int = 680) -> Spec:
-    """The chart, with its words placed for a plot of about this width."""
+    """The chart, with labels placed for a plot of about this width."""
     axis = epsilon_axis(dossiers, 0.3 if width > NARROW else 0.42)
     rows = _rows(dossiers, metric, axis)
     top = max(*(row["high"] for row in rows), 1e-9) * 1.03
@@ -165,7 +165,7 @@ def tradeoff_chart(dossiers: list[Dossier], metric: str, width: int = 680) -> Sp
     return layered_chart(layers, rows, f"{metric} of each plan against the ε of its whole run.", height)
 
 
-# ---- what is drawn ----
+# ---- its rows and labels ----
 
 
 def _rows(dossiers: list[Dossier], metric: str, axis: EpsilonAxis) -> list[Spec]:
@@ -198,7 +198,7 @@ def _rows(dossiers: list[Dossier], metric: str, axis: EpsilonAxis) -> list[Spec]
 
 
 def _apart(rows: list[Spec], axis: EpsilonAxis, top: float) -> None:
-    """Move points of a column aside that would hide each other: there, right and left mean nothing."""
+    """Move overlapping points of the columns for 0 and ∞ sideways: there the horizontal position has no meaning."""
     near, step = 14 / (HEIGHT - TOP) * top, 0.12 * axis.column
     for side in (0.0, math.inf):
         column = sorted((row for row in rows if row["x"] == axis.place(side)), key=lambda row: -row["y"])
@@ -208,7 +208,7 @@ def _apart(rows: list[Spec], axis: EpsilonAxis, top: float) -> None:
 
 
 def _label(rows: list[Spec], axis: EpsilonAxis, top: float, width: int) -> None:
-    """Give each point its name, where it covers least; a line of points named after it gets one, at its smallest ε."""
+    """Label each point where it overlaps least; a line of points with one name is labelled once, at its smallest ε."""
     (left, right), high = axis.domain, HEIGHT - TOP
 
     def pixel(x: float, y: float) -> tuple[float, float]:
@@ -238,7 +238,7 @@ def _font(width: int) -> int:
 
 
 def _named_after(row: Spec) -> bool:
-    """Whether a name says no more than its line and its ε."""
+    """Whether a name is its line's name and its ε."""
     return row["name"].startswith(f"{row['line_name']} ε")
 
 
@@ -263,7 +263,7 @@ def _along(one: tuple[float, float], other: tuple[float, float]) -> list[Box]:
     return [(x - 6, y - 4, x + 6, y + 4) for x, y in steps]
 
 
-# ---- how it is drawn ----
+# ---- its layers ----
 
 
 def _across(axis: EpsilonAxis, width: int) -> Spec:
@@ -271,7 +271,7 @@ def _across(axis: EpsilonAxis, width: int) -> Spec:
     return {
         "values": axis.ticks,
         "labelExpr": f"datum.value < {left} ? '0' : datum.value > {right} ? '∞' : format(pow(10, datum.value), '.2~r')",
-        "title": "ε of the whole run: smaller is safer" if width > NARROW else "ε of the whole run",
+        "title": "ε of the whole run: smaller is more private" if width > NARROW else "ε of the whole run",
         "grid": False,
         "labelFontSize": 13,
         "labelColor": INK,
@@ -292,7 +292,7 @@ def _up(width: int) -> Spec:
 
 
 def _columns(axis: EpsilonAxis, x: Spec, width: int) -> list[Spec]:
-    """Shaded columns for 0 and ∞, and what the parts are called."""
+    """Shaded columns for 0 and ∞, and the names of the parts."""
     parts = [
         {"says": says, "from": left, "to": right, "middle": (left + right) / 2} for says, left, right in axis.columns
     ]
@@ -313,7 +313,7 @@ def _columns(axis: EpsilonAxis, x: Spec, width: int) -> list[Spec]:
 
 
 def _floor(x: Spec, y: Spec) -> list[Spec]:
-    """What guessing gets, as a line across."""
+    """The result of random guessing, as a horizontal line."""
     del x
     mark = {"type": "rule", "stroke": QUIET, "strokeDash": [2, 3], "strokeWidth": 1}
     return [{"transform": [{"filter": "datum.floor"}], "mark": mark, "encoding": {"y": y}}]
@@ -329,7 +329,7 @@ def _lines(x: Spec, y: Spec) -> list[Spec]:
 def _words(x: Spec, y: Spec, width: int) -> list[Spec]:
     said = {"transform": [{"filter": "isValid(datum.label)"}]}
     near = {"align": {"expr": "datum.align"}, "dx": {"expr": "datum.dx"}, "fontSize": _font(width)}
-    near |= {"stroke": PAPER, "strokeWidth": 3, "strokeOpacity": 0.8}  # a halo: the style paints it first
+    near |= {"stroke": PAPER, "strokeWidth": 3, "strokeOpacity": 0.8}  # a halo, painted under the text
     name = text_marks("label", x, y, **near, dy={"expr": "datum.dy - datum.lift"})
     terms = text_marks("under", x, y, **{**near, "fontSize": 11, "color": QUIET}, dy={"expr": "datum.dy + datum.lift"})
     return [{**said, **name}, {**said, **terms}]
@@ -341,6 +341,6 @@ def _tips(metric: str) -> list[Spec]:
         ("value", metric),
         ("epsilon", "ε"),
         ("terms", "terms"),
-        ("verdict", "outlook"),
+        ("verdict", "feasibility"),
         ("counts", "counts"),
     )
