@@ -62,7 +62,7 @@ def test_the_picture_marks_it(found):
     assert (view["kind"], view["leaf"], view["of"]) == ("claims", "items", 40)
     assert 0 < view["true"] <= view["said"]
     drawn = json.dumps(tradeoff_chart(dossiers, "NDCG@10"), ensure_ascii=False)
-    assert "noise floor in people: 8 at ε 1 … 1 at ε 4" in drawn
+    assert "noise floor in users: 8 at ε 1 … 1 at ε 4" in drawn
     old = [{key: value for key, value in one.items() if key != "floor"} for one in dossiers]
     assert "noise floor" not in json.dumps(tradeoff_chart(old, "NDCG@10"), ensure_ascii=False)
 
