@@ -10,7 +10,7 @@ import pytest
 from support.toys import close, same
 from tacit.core.catalog import Catalog
 from tacit.core.sparse_rows import Rows
-from tacit.device.methods.dplcf import LocalNeighbours
+from tacit.device.methods.dplcf import DPLCF
 from tacit.errors import PlanError
 from tacit.lab.data import from_events
 from tacit.lab.data.synthetic.small import tastes
@@ -140,7 +140,7 @@ def test_many_items_are_ranked_block_by_block(monkeypatch):
 
 def score(neighbours, similarity, items):
     n = len(neighbours)
-    method = LocalNeighbours(catalog=Catalog(n), neighbours=len(neighbours[0]))
+    method = DPLCF(catalog=Catalog(n), neighbours=len(neighbours[0]))
     params = {"neighbours": jnp.asarray(neighbours), "similarity": jnp.asarray(similarity, jnp.float32)}
     own = Rows(jnp.asarray([*items, n], jnp.int32), jnp.asarray([1] * len(items) + [0]), n)
     return np.asarray(method.score(params, {}, own, jnp.full(1, -1), jnp.arange(n)))

@@ -12,7 +12,7 @@ from tacit.core.catalog import Catalog, Field
 from tacit.core.plan import Plan
 from tacit.device.history import History, plain_history
 from tacit.device.method import build
-from tacit.device.methods.fedseqrec import FederatedSequences
+from tacit.device.methods.fedseqrec import FedSeqRec
 from tacit.device.methods.handshake import Handshake
 from tacit.errors import DataError, PlanError
 from tacit.lab.data import Population
@@ -59,9 +59,9 @@ def organisation(*sequences: list[list[int]], items: int = 10, length: int = 32)
     return Catalog(items, event_fields=FIELDS), plain._replace(context=context)
 
 
-def method_of(catalog: Catalog, **hyper) -> FederatedSequences:
+def method_of(catalog: Catalog, **hyper) -> FedSeqRec:
     small = {path.removeprefix("hyper."): value for path, value in TINY.items()}
-    return FederatedSequences(catalog=catalog, **{**small, **hyper})
+    return FedSeqRec(catalog=catalog, **{**small, **hyper})
 
 
 # ---- re-averaging ----

@@ -9,7 +9,7 @@ from support.toys import Hand, small_world
 from tacit.core.catalog import Catalog, Field
 from tacit.core.sparse_rows import dense, dense_tree
 from tacit.device.history import plain_history
-from tacit.device.methods.fpl import OwnedAndShare, PairwiseLearning
+from tacit.device.methods.fpl import FPL, OwnedAndShare
 from tacit.errors import PlanError
 from tacit.lab.data.selection import pick
 from tacit.lab.data.synthetic.small import checkerboard, tastes
@@ -24,9 +24,9 @@ LAMBDA = Penalties(0.0025, 0.0025, 0.00025)
 NEW = {"had": ([0.20654235, 0.39776088], 0.07189117), "rival": ([-0.50656110, 0.10218787], -0.04189117)}
 
 
-def two_items(**settings) -> tuple[PairwiseLearning, dict, dict, OwnedAndShare]:
+def two_items(**settings) -> tuple[FPL, dict, dict, OwnedAndShare]:
     """Item 0 is had, item 1 is the only rival: every draw is the golden triple."""
-    method = PairwiseLearning(Catalog(2), dim=2, **settings)
+    method = FPL(Catalog(2), dim=2, **settings)
     p, q_i, q_j, b_i, b_j = TRIPLE
     own = method.prepare(plain_history(jnp.array([0, 0, -1])))
     local = {**method.enter(jax.random.key(1), own), "person": p}
@@ -79,7 +79,7 @@ def test_the_person_may_step_first():
 
 
 def test_penalties_may_be_given():
-    method = PairwiseLearning(Catalog(2), penalty_person=0.1, penalty_rival=0.0)
+    method = FPL(Catalog(2), penalty_person=0.1, penalty_rival=0.0)
     assert method.penalties == pytest.approx(Penalties(0.1, 0.0025, 0.0, 0.0))
 
 
@@ -102,7 +102,7 @@ def test_pairs_are_uniform_over_what_is_had_and_what_is_not():
 
 @pytest.mark.parametrize("had", [[], [0, 1, 2]])
 def test_who_has_nothing_or_everything_has_no_pair(had):
-    method = PairwiseLearning(Catalog(3), dim=2, pi=1.0)
+    method = FPL(Catalog(3), dim=2, pi=1.0)
     own = method.prepare(plain_history(jnp.array([*had, -1])))
     local = method.enter(jax.random.key(0), own)
     after, update, _ = method.local(jax.random.key(1), method.init(jax.random.key(2)), local, own)
@@ -114,7 +114,7 @@ def test_who_has_nothing_or_everything_has_no_pair(had):
 # ---- what is let be seen ----
 
 
-def seen_items(method: PairwiseLearning, own: OwnedAndShare, rounds: int = 400) -> tuple[set[int], int]:
+def seen_items(method: FPL, own: OwnedAndShare, rounds: int = 400) -> tuple[set[int], int]:
     """Items had that were shown at all in so many rounds, and how often."""
     params, local = method.init(jax.random.key(0)), method.enter(jax.random.key(1), own)
     keys = jax.random.split(jax.random.key(2), rounds)
@@ -126,8 +126,8 @@ def seen_items(method: PairwiseLearning, own: OwnedAndShare, rounds: int = 400) 
 @pytest.mark.slow
 def test_a_coin_for_each_triple_shows_everything_in_the_end_a_kept_one_does_not():
     history = plain_history(jnp.arange(20))
-    each = PairwiseLearning(Catalog(60), dim=3, pi=0.3)
-    kept = PairwiseLearning(Catalog(60), dim=3, pi=0.3, pi_memo=True)
+    each = FPL(Catalog(60), dim=3, pi=0.3)
+    kept = FPL(Catalog(60), dim=3, pi=0.3, pi_memo=True)
     items, times = seen_items(each, each.prepare(history))
     assert items == set(range(20))
     assert 80 < times < 160
@@ -137,7 +137,7 @@ def test_a_coin_for_each_triple_shows_everything_in_the_end_a_kept_one_does_not(
 
 def test_a_person_has_a_choice_of_their_own():
     catalog = Catalog(60, person_fields=(Field("age", "multi", 2), Field("openness", "numeric")))
-    method = PairwiseLearning(catalog, dim=3, pi=1.0, own_pi="openness")
+    method = FPL(catalog, dim=3, pi=1.0, own_pi="openness")
     history = plain_history(jnp.arange(20))
 
     def own(openness: float) -> OwnedAndShare:
@@ -151,14 +151,14 @@ def test_what_a_person_chose_at_home_goes_before_their_field_and_the_plan():
     catalog = Catalog(60, person_fields=(Field("openness", "numeric"),))
     history = plain_history(jnp.arange(20), catalog)._replace(person=jnp.array([0.25]))
     for own_pi, planned in ((None, 0.5), ("openness", 0.25)):
-        method = PairwiseLearning(catalog, dim=3, own_pi=own_pi)
+        method = FPL(catalog, dim=3, own_pi=own_pi)
         assert float(method.prepare(history).pi) == planned
         assert float(method.prepare(history._replace(share=jnp.array(jnp.nan))).pi) == planned
         assert float(method.prepare(history._replace(share=jnp.array(0.75))).pi) == 0.75
 
 
 def test_a_field_that_nobody_has_is_refused():
-    method = PairwiseLearning(Catalog(9, person_fields=(Field("openness", "numeric"),)), own_pi="opennes")
+    method = FPL(Catalog(9, person_fields=(Field("openness", "numeric"),)), own_pi="opennes")
     with pytest.raises(PlanError, match=r"hyper.own_pi has no field of a person 'opennes'; did you mean 'openness'"):
         method.prepare(plain_history(jnp.arange(3)))
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.toys import Hand, close, same, small_world
 from tacit.device.gate import send
 from tacit.device.history import plain_history
-from tacit.device.methods.fpl import PairwiseLearning
+from tacit.device.methods.fpl import FPL
 from tacit.device.round import KEYS, enter, new_home, work
 from tacit.lab.data.synthetic.small import tastes
 from tacit.lab.plans.loader import choose
@@ -159,7 +159,7 @@ def test_rows_of_zeros_are_not_counted():
 
 
 def test_what_is_sent_of_a_pair_is_in_order_and_padding_is_last():
-    method = PairwiseLearning(WORLD.catalog, dim=3, pi=0.5)
+    method = FPL(WORLD.catalog, dim=3, pi=0.5)
     own = method.prepare(plain_history(jnp.arange(0, 60, 2)))
     params, local = method.init(jax.random.key(0)), method.enter(jax.random.key(1), own)
     keys = jax.random.split(jax.random.key(2), 200)

@@ -12,7 +12,7 @@ from tacit.nets.sequence.attention import BLOCKS, new_blocks, transformer
 from tacit.nets.sequence.windows import NextItemSamples
 
 
-class BidirectionalEncoder(NextItem):
+class BERT4Rec(NextItem):
     """x_t = q_t + p_t, or p_t alone in a gap; after the blocks, h_t · q_i says what the gap hides.
 
     In training a share `hidden` of a sequence is hidden and asked for, at least one event; at home the gap is behind the

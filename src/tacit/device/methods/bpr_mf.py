@@ -16,7 +16,7 @@ from tacit.nets.neural.local_sgd import AdamOnNegatives, adam_on_negatives
 _RIVALS = 32  # items not had, drawn in each step at home; as many whatever the history
 
 
-class PairwiseFactors(AtHome):
+class BPRMF(AtHome):
     """score_ui = p_u·q_i + b_i, with ln σ(score_ui − score_uj) as large as it gets for items i had and j not had.
 
     The lab fits Q and b from everybody's data; a person, trained on or new, finds p_u at home by `steps` steps on the

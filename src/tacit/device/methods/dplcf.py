@@ -11,7 +11,7 @@ from tacit.core.sparse_rows import Rows, dense
 from tacit.device.method import OfItems, masked
 
 
-class LocalNeighbours(OfItems):
+class DPLCF(OfItems):
     """s(u, i) = Σ_{j ∈ KNN(i)} similarity(i, j)·R_uj, with the true history R_u and the neighbours of the candidate i.
 
     Each device says once, through a mechanism that lies for it, which items it has; the server finds out which items

@@ -13,7 +13,7 @@ from tacit.device.method import Method, masked
 from tacit.nets.factor.least_squares import dot, gather, ridge
 
 
-class FederatedCollaborativeFiltering(Method):
+class FCF(Method):
     """Solve the user vector at home, send the gradient of the item table.
 
     Three weightings of a person's counts d_ui:

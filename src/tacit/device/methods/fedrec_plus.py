@@ -28,7 +28,7 @@ class RatingGradients(NamedTuple):
     person: jax.Array  # float32[d]
 
 
-class LosslessFactors(AtHome):
+class FedRecPlus(AtHome):
     """r̂_ui = p_u·q_i, with Σ ½(r_ui − p_u·q_i)² + ½α(|p_u|² + |q_i|²) as small as it gets.
 
     An ordinary client sends the server the gradients of the items it rated and of `pretend` times as many others, rated

@@ -35,7 +35,7 @@ _MANY = 256  # where the catalog is so many times longer than what is asked, its
 _OPTIMISERS = {"sgd": optax.sgd, "adam": partial(optax.adam, eps=1e-4)}  # what is rounding alone is not blown up
 
 
-class FederatedSequences(Method):
+class FedSeqRec(Method):
     """Train the encoder at home for a few epochs, send the difference.
 
     A device is an organisation that holds many people's sequences, or one person. Event fields named `person` and

@@ -29,7 +29,7 @@ class SentTriple(NamedTuple):
     bias: jax.Array  # float32[2]
 
 
-class PairwiseLearning(Method):
+class FPL(Method):
     """x_ui = b_i + p_u·q_i; for `triples` pairs of an item i had and one j not had, ascend ln σ(x_ui − x_uj).
 
     p_u stays at home and moves at once. The move of the rival j is always sent; that of the item had only with

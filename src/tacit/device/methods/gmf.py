@@ -16,7 +16,7 @@ from tacit.nets.neural.local_sgd import AdamOnNegatives, adam_on_negatives
 _RIVALS = 128  # items not had, drawn in each step at home; as many whatever the history
 
 
-class GeneralisedFactors(AtHome):
+class GMF(AtHome):
     """score_ui = hᵀ(p_u ∘ q_i), the log-odds that a person has an item, against `negatives` items not had for each.
 
     The lab fits Q and h from everybody's data; a person, trained on or new, finds p_u at home by `steps` steps on the

@@ -16,7 +16,7 @@ from tacit.nets.sequence.windows import NextItemSamples
 _OTHERS = {"bpr_max": bpr_max, "top1_max": top1_max}
 
 
-class SessionRecurrent(NextItem):
+class GRU4Rec(NextItem):
     """h_t = GRU(h_{t−1}, q_t), ŷ_i = h_t · q_i + b_i: every step of a session asks for the next.
 
     Items that come in are the items that go out. `objective` is the cross-entropy of a softmax, or one of the two that

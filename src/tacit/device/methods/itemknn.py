@@ -13,7 +13,7 @@ from tacit.device.method import AtHome, masked
 from tacit.nets.counts.item_pairs import neighbour_scores
 
 
-class ItemNeighbours(AtHome):
+class ItemKNN(AtHome):
     """score_j = Σ_{i in history} similarity(i, j), over each item's nearest `neighbours`.
 
     Paper: Deshpande and Karypis, "Item-based top-N recommendation algorithms" (TOIS 2004).

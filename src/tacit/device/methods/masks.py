@@ -25,7 +25,7 @@ from tacit.nets.sequence.masked_items import (
 from tacit.nets.sequence.windows import newest_places
 
 
-class Masks(Method):
+class MaskedItems(Method):
     """L_SSL = λ_IM L_IM + λ_SM L_SM on masked copies of the newest events, a few steps of descent; Δ = θ − θ₀.
 
     The item table is the one that later stages start from. A step looks at `batch` copies: in each, one item is replaced

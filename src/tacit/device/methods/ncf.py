@@ -20,7 +20,7 @@ _RIVALS = 128  # items not had, drawn in each step at home; as many whatever the
 _CALM = 1e-3  # Adam's ε at home: where a slope vanishes, its rounding must not decide the step
 
 
-class NeuralFactors(AtHome):
+class NeuMF(AtHome):
     """score_ui = hᵀ(p_u ∘ q_i) + layers of [p'_u, q'_i]: generalised factors and a network side by side.
 
     The lab fits everything but people from everybody's data; a person, trained on or new, finds p_u and p'_u at home by

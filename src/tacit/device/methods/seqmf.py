@@ -37,7 +37,7 @@ class NormalEquationTerms(NamedTuple):
     affinity: jax.Array  # h = diag(S Q_u Q_uᵀ)
 
 
-class SequentialMatrixFactorisation(Method):
+class SeqMF(Method):
     """Solve the user vector at home under r = Q p + diag(S Q Qᵀ), send the gradient of the item table.
 
     S holds the steps between a person's own items A_u, c = d^γ / Σ d^γ weighs them. As printed, nothing else has

@@ -16,7 +16,7 @@ from tacit.nets.factor.softmax_fit import fit_softmax, masked_log_softmax
 from tacit.nets.sequence.windows import latest_events, pool_rows
 
 
-class SequentialCrossEntropy(Method):
+class SeqMFCrossEntropy(Method):
     """After item i, person u uses j with probability softmax_j(q_j·p_u + q_j·q_i) over their own items A_u.
 
     The smallest change to SeqMF that has no flat minimum: the softmax asks which of a person's items comes next, so

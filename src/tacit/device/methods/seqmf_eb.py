@@ -41,7 +41,7 @@ class CountsAndDays(NamedTuple):
     days: Days | None
 
 
-class SequentialEmpiricalBayes(StayOrSwitch):
+class SeqMFEmpiricalBayes(StayOrSwitch):
     """Own counts of where a person goes, over a prior that all people learn together.
 
     b says which items people go to, a which they stay with; with a `rank`, T and S also say who likes what (t_j·p_u)

@@ -12,7 +12,7 @@ from tacit.nets.neural.layers import dropout
 from tacit.nets.sequence.windows import NextItemSamples
 
 
-class SessionGraph(NextItem):
+class SRGNN(NextItem):
     """ŷ_i = taste · q_i, where the taste mixes the last item of the session's graph with all of them.
 
     Every event but a sequence's first is a question of its own: its graph has no edge that comes after it.

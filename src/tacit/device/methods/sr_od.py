@@ -14,7 +14,7 @@ from tacit.errors import PlanError
 MOST_ITEMS = 46_340  # a step is numbered i·N + j, in 32 bits
 
 
-class SequentialRulesAtHome(AtHome):
+class SequentialRulesOnDevice(AtHome):
     """score_j = n_ij, how often this person went from the last item i to j.
 
     Paper: SR in Ludewig and Jannach, "Evaluation of session-based recommendation algorithms" (UMUAI 2018); on-device

@@ -14,7 +14,7 @@ from tacit.nets.factor.least_squares import gather
 from tacit.nets.neural.autoencoder import decode_latent, encode_sum, new_autoencoder
 
 
-class VariationalAutoencoder(AtHome):
+class MultVAE(AtHome):
     """softmax over all items of what a network makes of the items had, of layers N – hidden – latent – hidden – N.
 
     The lab fits it on everybody's sets, with `dropout` of the input, noise in the middle, and a share `anneal` of the
