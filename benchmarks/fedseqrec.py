@@ -65,7 +65,7 @@ def central_loop(method: Any, own: dict, theta: dict) -> Callable[[], Any]:
 
     @jax.jit
     def step(theta: Any, state: Any, some: Any) -> tuple[Any, Any]:
-        slope = jax.grad(lambda theta: method._lost(theta, some, KEY).mean())(theta)
+        slope = jax.grad(lambda theta: method._sample_losses(theta, some, KEY).mean())(theta)
         moves, state = descent.update(slope, state)
         return optax.apply_updates(theta, moves), state
 
@@ -87,7 +87,7 @@ def epoch(repeats: int) -> dict[str, Any]:
     """One epoch of one organisation, both ways, in turn."""
     method, own = one_organisation("fedavg-seqrec", 300, 400)
     theta = method._theta(method.init(KEY))
-    local = jax.jit(lambda key, theta: method._trained(key, theta, own, 1))
+    local = jax.jit(lambda key, theta: method._train(key, theta, own, 1))
     runners = {"central loop": central_loop(method, own, theta), "local epoch": lambda: local(KEY, theta)}
     made = race(runners, repeats)
     ratio = 1 / made["local epoch"]["times_faster"]

@@ -51,7 +51,7 @@ def question(before: list[int], target: int, window: int = 6) -> NextItemSamples
 
 @jax.jit  # as one program: step by step, every operation would be compiled by itself
 def lost_of(method, params, key, some):
-    return method.lost(params, key, some)
+    return method.losses(params, key, some)
 
 
 @jax.jit
@@ -222,7 +222,7 @@ def test_what_bert4rec_hides_it_does_not_see():
     method = made("bert4rec", hidden=0.01)
     params = method.init(KEY)
     draws = jax.random.split(KEY, 32)
-    lost, counts = jax.jit(jax.vmap(lambda key: method.lost(params, key, question([4, 7], 9))))(draws)
+    lost, counts = jax.jit(jax.vmap(lambda key: method.losses(params, key, question([4, 7], 9))))(draws)
     assert (counts.sum(1) == 1).all()
     asks_last = np.isclose(lost[:, 0], surprise(method, params, [4, 7], 9), rtol=1e-5)
     assert 3 < asks_last.sum() < 20, "one of three places, by chance"

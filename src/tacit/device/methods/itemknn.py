@@ -1,4 +1,4 @@
-"""ItemKNN: items close to what a person has. The table of neighbours is fitted in the lab from pooled data."""
+"""ItemKNN: nearest neighbours of a user's items. The table of neighbours is computed in the lab from pooled data."""
 
 from typing import Any, ClassVar
 
@@ -26,7 +26,7 @@ class ItemKNN(AtHome):
     suggested: ClassVar[dict[str, Any]] = {"trains": ["neighbours", "similarity"], "cohort": {"sampler": "pooled"}}
 
     def init(self, key: jax.Array) -> dict[str, jax.Array]:
-        """No neighbours yet; padding is the number of items."""
+        """No neighbours; padding is the number of items."""
         del key
         n, k = self.catalog.n_items, min(self.neighbours, self.catalog.n_items)
         return {"neighbours": jnp.full((n, k), n, jnp.int32), "similarity": jnp.zeros((n, k))}

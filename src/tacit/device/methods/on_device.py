@@ -1,4 +1,4 @@
-"""On-device: stay or switch, from a person's own counts and the session. Nothing leaves the device."""
+"""On-device: stay-or-switch probabilities from the user's own counts and the session. Nothing leaves the device."""
 
 from typing import Any, ClassVar
 
@@ -16,8 +16,8 @@ from tacit.nets.factor.softmax_fit import masked_softmax
 class OnDevice(StayOrSwitch, AtHome):
     """The log probability of the next item: stay with this one, or leave it for another.
 
-    Counts of a person's own steps, smoothed towards where the person goes at all, and that towards all candidates
-    alike; what was used earlier in the session is rewarded. Everything federated has to beat this.
+    The user's own transition counts, smoothed towards the user's arrivals, and these towards the uniform distribution;
+    items used earlier in the session get a bonus. Every federated method has to beat this.
 
     Paper: smoothed steps as in Ludewig and Jannach, "Evaluation of session-based recommendation algorithms" (UMUAI
     2018), with absolute strengths as in MacKay and Bauman Peto, "A hierarchical Dirichlet language model" (NLE 1995).

@@ -1,4 +1,4 @@
-"""SeqMF: matrix factorisation that also looks at what follows what. Item gradients leave the device."""
+"""SeqMF: matrix factorisation with a sequential term. Item gradients leave the device."""
 
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -38,20 +38,20 @@ class NormalEquationTerms(NamedTuple):
 
 
 class SeqMF(Method):
-    """Solve the user vector at home under r = Q p + diag(S Q Qᵀ), send the gradient of the item table.
+    """Solve the user vector on the device under r = Q p + diag(S Q Qᵀ), send the gradient of the item table.
 
-    S holds the steps between a person's own items A_u, c = d^γ / Σ d^γ weighs them. As printed, nothing else has
-    weight: r = 1 on every own item is then a minimum, and training draws all rows of Q to one direction. `smoothing`
-    α gives every item of the catalogue a share, c = (d^γ + α)/(Σ d^γ + αN) with target 0 where d = 0, as the authors'
+    S holds the transitions between the user's own items A_u, c = d^γ / Σ d^γ weighs them. As printed, nothing else has
+    weight: r = 1 on every own item is then a minimum, and training aligns all rows of Q with one direction. `smoothing`
+    α gives every item of the catalogue a weight, c = (d^γ + α)/(Σ d^γ + αN) with target 0 where d = 0, as the authors'
     code does; the update is then dense.
 
     The paper's Eq. 5 and its worked example Eq. 6 disagree about S. The example is the default, S_ij = how often j
     follows i, divided by the occurrences of i; `orientation` and `denominator` give the other readings.
 
-    The user vector and the table have clocks of their own: `solves` says when the vector follows its table.
+    `solves` says when the user vector is recomputed for a new table.
 
     Paper: Saiapin et al., "Federated privacy-preserving collaborative filtering for on-device next app prediction"
-    (UMUAI 2024); without `sequence` it is the matrix factorisation it is compared with.
+    (UMUAI 2024); without `sequence` it is its matrix factorisation baseline.
     """
 
     catalog: Catalog
@@ -60,19 +60,19 @@ class SeqMF(Method):
     smoothing: float = setting(0.0, at_least=0.0)  # α
     gamma: float = setting(1.0, above=0.0)
     sequence: bool = setting(True)  # without: matrix factorisation
-    orientation: Orientation = setting("source")  # row i of S: what follows i; target: what i follows
+    orientation: Orientation = setting("source")  # row i of S: items that follow i; target: items that precede i
     denominator: Denominator = setting("occurrences")  # what a row of S is divided by; departures: the times i was left
-    last: int = setting(1, at_least=0)  # how many events of the session a score looks at; 0: all
-    pool: Literal["sum", "mean"] = setting("sum")  # and what it makes of them
+    last: int = setting(1, at_least=0)  # events of the session used in a score; 0: all
+    pool: Literal["sum", "mean"] = setting("sum")  # and their pooling
     window: float | None = setting(None, above=0.0)  # days of history before the newest event; by default all
-    solves: Literal["always", "rounds", "never"] = setting("always")  # rounds: only when asked for a gradient
+    solves: Literal["always", "rounds", "never"] = setting("always")  # rounds: only in a round
     spread: float = setting(0.06, above=0.0)  # standard deviation of the first item table
     installed: int = setting(128, at_least=1)  # the most items counted: those used most
     learns: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {
         "hyper": {"smoothing": 1.0},
         "trains": ["items"],
-        "rounds": 10,  # few: beyond, the rows of Q grow alike
+        "rounds": 10,  # few: more align the rows of Q
         "server": {"rule": "adam", "rate": 0.01, "scale": "mean"},
     }
 
@@ -82,7 +82,7 @@ class SeqMF(Method):
 
     @property
     def needs_times(self) -> bool:
-        """Whether a log without times cannot be used: a window counts days."""
+        """Whether the log must have times: a window counts days."""
         return self.window is not None
 
     def prepare(self, history: History) -> TransitionCounts:
@@ -119,7 +119,7 @@ class SeqMF(Method):
         power = jnp.where(own.real, own.uses**self.gamma, 0.0)
         total = jnp.maximum(power.sum() + self.smoothing * self.catalog.n_items, 1e-30)
         c = jnp.where(own.real, power + self.smoothing, 0.0) / total
-        rest = jnp.where(own.real.any(), self.smoothing / total, 0.0)  # who has nothing has nothing to say
+        rest = jnp.where(own.real.any(), self.smoothing / total, 0.0)  # an empty history contributes nothing
         if not self.sequence:
             nothing = jnp.zeros(())
             return NormalEquationTerms(Q_u, c, rest, nothing, nothing, jnp.zeros(c.shape))
@@ -161,7 +161,7 @@ class SeqMF(Method):
 
 
 def _check_times(history: History, window: float) -> None:
-    """Refuse a window where there are no times to count days by; inside a traced program nothing can be refused."""
+    """Refuse a window for a history without times; a traced program cannot check."""
     if isinstance(history.times, Tracer) or bool(history.times.max(initial=0.0) > 0):
         return
     if int((history.items >= 0).sum()) > 1:

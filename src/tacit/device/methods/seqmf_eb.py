@@ -1,4 +1,4 @@
-"""SeqMF-EB: what everybody does, as a prior under a person's own counts. Gradients of the prior leave the device."""
+"""SeqMF-EB: an empirical Bayes prior, learned from all users, under the user's own counts. Gradients of the prior leave the device."""
 
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -27,33 +27,33 @@ from tacit.nets.sequence.windows import latest_events
 
 
 class Days(NamedTuple):
-    """Each step with the day it fell on, by the person's own count of days."""
+    """Each transition with its day, numbered by the user's own active days."""
 
-    pair: jax.Array  # int32[L − 1], as `pair_of` numbers steps
+    pair: jax.Array  # int32[L − 1], as `pair_of` numbers transitions
     day: jax.Array  # int32[L − 1], from 0
     total: jax.Array  # int32[]
 
 
 class CountsAndDays(NamedTuple):
-    """Habits, and their days where these matter."""
+    """Transition counts, and their days where these are used."""
 
     habits: TransitionCounts
     days: Days | None
 
 
 class SeqMFEmpiricalBayes(StayOrSwitch):
-    """Own counts of where a person goes, over a prior that all people learn together.
+    """The user's own transition counts under a prior that all users learn together.
 
-    b says which items people go to, a which they stay with; with a `rank`, T and S also say who likes what (t_j·p_u)
-    and what follows what (t_j·s_i). A person's own counts soon outweigh the prior: it matters to those who are new.
+    b is the log-popularity of arriving at an item, a the log-odds of staying with it; with a `rank`, T and S add user
+    preferences (t_j·p_u) and transitions (t_j·s_i). The user's own counts soon outweigh the prior: it matters to new users.
 
     Two gradients:
 
-    - `day`: of the cross-entropy of one day's steps given the days before it, a day drawn in each round. A day is 24
+    - `day`: of the cross-entropy of one day's transitions given the days before it, a day drawn in each round. A day is 24
       hours of the log's clock; in a log without times, a history counts as two days, its halves.
-    - `empty`: of b alone, for somebody of whom nothing is known, over the whole catalogue: N·(softmax(b) − shares of
-      the items gone to), each entry cut to ±1. The bound is public and the same for every catalogue, so it is made for
-      a single private report; cut, it says which items a person has rather than how much each is used.
+    - `empty`: of b alone, for a user without history, over the whole catalogue: N·(softmax(b) − shares of arrivals),
+      each entry clipped to ±1. The bound is public and the same for every catalogue, which suits a single private report;
+      clipped, it shows which items a user has rather than how much each is used.
 
     Paper: a hierarchy of counts as in MacKay and Bauman Peto, "A hierarchical Dirichlet language model" (NLE 1995),
     with shared tables in the place of Q in Saiapin et al. (2024).
@@ -64,7 +64,7 @@ class SeqMFEmpiricalBayes(StayOrSwitch):
     rank: int = setting(0, at_least=0)  # columns of T and S; 0: none
     penalty: float = setting(1.0, above=0.0)  # λ of the user vector
     newton: int = setting(4, at_least=1)  # Newton steps for it
-    heard: float = setting(50.0, above=0.0)  # the most events it is fitted to count as
+    heard: float = setting(50.0, above=0.0)  # most events it is fitted to
     spread: float = setting(0.1, above=0.0)  # standard deviation of the first T and S
     learns: ClassVar[bool] = False
     suggested: ClassVar[dict[str, Any]] = {
@@ -81,7 +81,7 @@ class SeqMFEmpiricalBayes(StayOrSwitch):
             )
 
     def init(self, key: jax.Array) -> dict[str, jax.Array]:
-        """Nothing is known: b and a are 0, T and S small."""
+        """b and a are 0, T and S small."""
         n = self.catalog.n_items
         params = {"b": jnp.zeros(n)}
         if self.stays_too:
@@ -101,7 +101,7 @@ class SeqMFEmpiricalBayes(StayOrSwitch):
         return CountsAndDays(own, Days(pair_of(place, own.items.shape[0]), day[1:], total))
 
     def enter(self, key: jax.Array, own: CountsAndDays) -> dict:
-        """The average person; without a rank there is no other."""
+        """A vector of zeros; without a rank, no private state."""
         del key, own
         return {"vector": jnp.zeros(self.rank)} if self.rank else {}
 
@@ -121,7 +121,7 @@ class SeqMFEmpiricalBayes(StayOrSwitch):
         return local, {name: rows(leaf) for name, leaf in gradient.items()}, jnp.ones(1)
 
     def adapt(self, key: jax.Array, params: dict, local: dict, own: CountsAndDays) -> dict:
-        """p_u from where the person has gone so far."""
+        """p_u from the user's arrivals so far."""
         del key
         if not self.rank:
             return local
@@ -137,7 +137,7 @@ class SeqMFEmpiricalBayes(StayOrSwitch):
         return fit_softmax(prior["T"], prior["b"][None], scaled[None], real, self.penalty, self.newton)
 
     def _loss(self, prior: dict, p: jax.Array, before: jax.Array, today: jax.Array, real: jax.Array) -> jax.Array:
-        """Cross-entropy of a day's steps given what was counted before."""
+        """Cross-entropy of a day's transitions given the counts before it."""
         b, a = prior["b"], prior.get("a", jnp.zeros(()))
         T, S = (prior.get(name, jnp.zeros((b.shape[0], 0))) for name in "TS")
         # e = softmax(b + T p),  m = (E + κ₁ e)/(ΣE + κ₁),  g_ij = softmax_{j≠i}(log m_j + t_j·s_i)

@@ -1,4 +1,4 @@
-"""Liking: which events of a history speak for an item, and what is learned from them."""
+"""Likes: which events count as positive, and the labelled samples a device trains on."""
 
 from typing import NamedTuple
 
@@ -25,32 +25,32 @@ def liked_events(history: History, above: float) -> jax.Array:
 
 
 class LabelledSamples(NamedTuple):
-    """What a device learns from in a round: its events, items drawn from those it never met, and masked copies."""
+    """The training data of a round: the device's events, negatives that are not in its history, and masked copies."""
 
     items: jax.Array  # int32[n], the items that occur, ascending, each once; padding is the number of items
-    place: jax.Array  # int32[m], where each sample's item stands in `items`
+    place: jax.Array  # int32[m], the position of each sample's item in `items`
     liked: jax.Array  # float32[m], y: 1 where liked, else 0; or the rating
     real: jax.Array  # bool[m]
     event: jax.Array  # int32[m], the event each sample belongs to
-    copies: jax.Array  # int32[c, size], where the items of each masked copy stand in `items`; no copies: c = 0
+    copies: jax.Array  # int32[c, size], positions in `items` of each masked copy's entries; without copies c = 0
     shown: jax.Array  # bool[c, size]: which of them are real
     shape: ViewShape  # of a masked copy
 
 
 class SamplingOptions(NamedTuple):
-    """How many items are drawn for each liked one, whether dislikes count, and which masked copies are made."""
+    """The number of negatives for each positive, whether dislikes count, and the masked copies to make."""
 
     items: int
     negatives: int
     dislikes: bool
     copies: int  # 0: none
-    window: int  # newest events of which copies are made
+    window: int  # newest events that are copied
     rivals: int = 10
     longest: int = 5
 
 
 def labelled_samples(key: jax.Array, own: dict, asked: SamplingOptions) -> LabelledSamples:
-    """Every event of `items`, and after each that is `liked_events` its negatives, drawn from what was never `had`."""
+    """Every event of `items`, and after each `liked` one its negatives, drawn from items that were never `had`."""
     n, length = asked.items, own["items"].shape[0]
     rivals = (n * jax.random.uniform(key, (length, asked.negatives))).astype(jnp.int32)
     unseen = own["liked"][:, None] & (lookup(own["had"], rivals) == 0)
