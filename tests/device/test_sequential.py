@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.toys import same
 from tacit.core.catalog import Catalog
 from tacit.device.method import build
-from tacit.device.methods.bert4rec import draw_gaps
+from tacit.device.methods.bert4rec import draw_masks
 from tacit.device.round import KEYS
 from tacit.errors import PlanError
 from tacit.lab.baselines.central.next_item import Pool, pool, questions
@@ -138,7 +138,7 @@ def test_a_target_in_front_loses_less(objective):
     method = made("gru4rec", objective=objective, negatives=5)
     params = method.init(KEY)
     tastes = jnp.stack([2 * params["items"][3], -2 * params["items"][3]])
-    right, wrong = method._lost(params, KEY, tastes, jnp.array([3, 3]))
+    right, wrong = method._losses(params, KEY, tastes, jnp.array([3, 3]))
     assert right < wrong
 
 
@@ -209,7 +209,7 @@ def test_a_block_by_hand():
 
 def test_a_share_of_what_is_real_is_hidden_and_at_least_one():
     real = jnp.arange(20) >= jnp.array([[0], [10], [18], [19], [20]])
-    at, counts = draw_gaps(KEY, real, 0.3)
+    at, counts = draw_masks(KEY, real, 0.3)
     assert counts.sum(1).tolist() == [6, 3, 1, 1, 0]
     for row in range(5):
         hidden = np.asarray(at[row])[np.asarray(counts[row])]
@@ -279,7 +279,7 @@ TINY = {"width": 6, "dim": 8, "heads": 2, "hidden": 4, "window": 6, "short": 3, 
 @pytest.mark.parametrize("name", ["fedseqrec", pytest.param("fednewsrec", marks=pytest.mark.slow)])
 def test_the_same_network_from_pooled_data(name):
     """The parameters are those of the federated plan; the fit is the device's own loss on everybody's events."""
-    central = choose(f"{name}-cen", {f"hyper.{key}": value for key, value in TINY.items()})
+    central = choose(f"{name}-central", {f"hyper.{key}": value for key, value in TINY.items()})
     federated = choose(name).stages[-1]
     assert set(central.stages[0].trains) == set(federated.trains)
     assert price(central, 4).whole.epsilon == math.inf
