@@ -23,7 +23,7 @@ from tacit.privacy.mechanism import build_mechanism
 from tacit.privacy.mechanisms._parts.pair_counts import Cooccurrence
 from tacit.privacy.sampler import build_sampler
 from tacit.server.rule import build_rule
-from tacit_papers.dplcf.channel import channel, inverse, printed_inverse
+from tacit_papers.dplcf.readings import channel, inverse, printed_inverse
 
 HAD = np.array([[1, 1, 0], [1, 0, 1], [1, 1, 0], [0, 1, 0], [0, 0, 1]])  # five people, three items
 SAID = np.array([[1, 1, 1], [1, 0, 1], [1, 1, 0], [1, 1, 0], [0, 1, 1]])

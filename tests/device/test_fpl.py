@@ -191,7 +191,7 @@ def test_who_took_part_keeps_their_vector_and_a_stranger_finds_one():
 # ---- plans ----
 
 
-def test_the_plans_are_on_the_shelf():
+def test_the_plans_are_built_in():
     assert {"fpl", "fpl-sequential", "fpl-dp", "top-pop", "bpr-mf", "vae", "fcf-authors"} <= set(plan_names())
     assert load_plan("top-pop").stages[0] == load_plan("popularity").stages[0]
     assert load_plan("fpl-sequential").stages[0].cohort["sampler"] == "one"

@@ -1,4 +1,4 @@
-"""FedSeqRec's experiment on one log: every row of its tables trained on the same sessions and asked the same."""
+"""FedSeqRec's experiment on one log: every row of its tables trained on the same sessions and evaluated on the same test cases."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ NETWORKS = ("fednewsrec", "fedseqrec", "fednewsrec-central", "fedseqrec-central"
 
 
 def there(rows: Iterable[str]) -> Iterator[str]:
-    """Those rows whose plan is on the shelf."""
+    """Those rows that have a built-in plan."""
     known = set(plan_names())
     return (row for row in rows if PLANS[row] in known)
 

@@ -1,7 +1,7 @@
 """FPL's experiment on one log: settings chosen on a validation part as the paper does, then every row evaluated once.
 
 The learning rate and the number of factors are chosen by BPR-MF and used by FPL and FCF as well; epochs and π by each form of
-FPL, layers and epochs by VAE. What decides is F1@10 on the newest fifth of everybody's training data.
+FPL, layers and epochs by VAE. The criterion is F1@10 on the newest fifth of each user's training data.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

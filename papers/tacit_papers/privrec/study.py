@@ -1,4 +1,4 @@
-"""PrivRec's experiment on one log: rivals trained on the same people, asked for the same likings, seed by seed."""
+"""PrivRec's experiment on one log: all methods trained on the same users and evaluated on the same test cases, seed by seed."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""SeqMF's experiments on one log: rivals and controls under the same questions, in one cut or cycle by cycle."""
+"""SeqMF's experiments on one log: all methods and controls on the same test cases, in one split or cycle by cycle."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
