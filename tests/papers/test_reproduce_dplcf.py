@@ -159,7 +159,9 @@ def test_rivals_read_the_same_reports(log):
     assert noise_floor(said) == pytest.approx(math.sqrt(150 * 0.19661193) / 0.46211716, rel=1e-6)
     tables = [decode_run(said, plan_of(row, 1.0, 5)).params["similarity"] for row in ("LCF-SP", "DPLCF-SP")]
     assert not np.allclose(*tables)
-    with pytest.raises(PlanError, match=r"dplcf-ap has other flip probabilities than the plan that collected the reports"):
+    with pytest.raises(
+        PlanError, match=r"dplcf-ap has other flip probabilities than the plan that collected the reports"
+    ):
         decode_run(said, plan_of("DPLCF-AP", 1.0, 5))
 
 

@@ -73,13 +73,13 @@ def suggested(method: str) -> Plan:
 
 
 def choose(plan: Plan | str | Path, settings: Mapping[str, Any] | None = None, epsilon: float | None = None) -> Plan:
-    """A plan, by itself or by name, with some settings changed and its promise made.
+    """A plan, as given or by name, with some settings changed and its ε set.
 
     >>> choose("fcf", {"hyper.dim": 8, "privacy.mechanism": "gaussian"}, epsilon=4).stages[0].privacy["epsilon"]
     4.0
     """
     chosen = plan if isinstance(plan, Plan) else load_plan(plan)
-    # A part is named before its settings are: which of them are known depends on it.
+    # A part is named before its settings: it decides which of them are known.
     for path, value in sorted((settings or {}).items(), key=lambda pair: not _NAMES_A_PART.search(pair[0])):
         chosen = (
             _with_mechanism(chosen, path, value) if _MECHANISM.fullmatch(path) else chosen.with_setting(path, value)
@@ -96,13 +96,13 @@ _MECHANISM = re.compile(r"(?:(\d+)\.)?privacy\.mechanism")
 
 
 class DroppedWarning(UserWarning):
-    """Another mechanism was named, and a setting of the one before it is left out."""
+    """Another mechanism was chosen, and a setting of the previous one is dropped."""
 
 
 def _with_mechanism(plan: Plan, path: str, name: str) -> Plan:
-    """The plan with another mechanism, and those settings of the one before it that this one takes.
+    """The plan with another mechanism, and those settings of the previous one that this one takes.
 
-    A promise is never left out: one that the other mechanism cannot keep is refused, as elsewhere.
+    Privacy parameters are never dropped: one that the other mechanism does not take is refused.
     """
     found = _MECHANISM.fullmatch(path)
     assert found is not None
@@ -128,7 +128,7 @@ def _default(part: type, name: str) -> Any:
 
 
 def _promised(plan: Plan, epsilon: float) -> Plan:
-    """The plan with this ε per run; a plan of several stages says how they share it."""
+    """The plan with this ε per run; a plan of several stages states how they share it."""
     sending = [number for number, stage in enumerate(plan.stages, 1) if stage.rounds]
     if len(sending) > 1 and all("share" in plan.stages[number - 1].privacy for number in sending):
         return reduce(lambda made, number: made.with_setting(f"{number}.privacy.epsilon", epsilon), sending, plan)
@@ -145,7 +145,7 @@ def _promised(plan: Plan, epsilon: float) -> Plan:
 
 
 def price_plan(plan: Plan | str | Path, devices: int) -> Price:
-    """What a plan guarantees and what is seen, for a population of this size; refuses what a run would refuse.
+    """A plan's guarantees and what is visible, for a population of this size; refuses what a run would refuse.
 
     >>> import tacit
     >>> str(tacit.price("mfu", devices=10).whole)
@@ -155,15 +155,15 @@ def price_plan(plan: Plan | str | Path, devices: int) -> Price:
 
 
 def complete(plan: Plan) -> Plan:
-    """The plan with every default written out, so that its digest says everything that will happen.
+    """The plan with every default written out, so that its digest covers every setting.
 
-    Checks every setting on the way: an unknown name, a wrong type or a broken rule is refused here.
+    Checks every setting: an unknown name, a wrong type or a broken rule is refused here.
     """
     return replace(plan, stages=tuple(_complete(stage, number) for number, stage in enumerate(plan.stages, 1)))
 
 
 def numbers_trained(plan: Plan, n_items: int = 1) -> list[int]:
-    """How many numbers each stage trains; of a table of items, for so many items.
+    """The number of parameters each stage trains, for a catalog of this size.
 
     >>> numbers_trained(load_plan("fcf"), n_items=10) == [10 * load_plan("fcf").stages[0].hyper["dim"]]
     True
@@ -194,11 +194,11 @@ def _complete(stage: Stage, number: int) -> Stage:
     return replace(stage, hyper=_settings(method), **written)
 
 
-# ---- which method takes which mechanism ----
+# ---- compatibility of methods, mechanisms and rules ----
 
 
 def misfit(method: Method, mechanism: Mechanism, rule: Rule) -> str:
-    """Why a method, a mechanism and a rule do not go together; empty where they do."""
+    """Why a method, a mechanism and a rule are incompatible; empty if they are compatible."""
     if rule.reads_pairs and not mechanism.counts_pairs:
         counting = [name for name in mechanism_names() if mechanism_class(name).counts_pairs]
         return f"the server's rule needs counts of pairs; set privacy.mechanism to one that makes them: {', '.join(counting)}"
@@ -213,7 +213,7 @@ def misfit(method: Method, mechanism: Mechanism, rule: Rule) -> str:
 
 
 def refusals(method: str) -> dict[str, str]:
-    """For each mechanism, why a method's suggested stage does not take it, whatever its suggested settings; empty where it does.
+    """For each mechanism, why a method's suggested stage does not accept it; empty if it does.
 
     >>> refusals("fcf")["gaussian"], refusals("mfu")["gaussian"]
     ('', 'nothing leaves the device')
@@ -234,14 +234,14 @@ def _refusal(method: Method, mechanism: str, rule: Rule) -> str:
 
 
 def _same_helper(sampler: Any, method: Any, where: str) -> None:
-    """What a helper sees is said by its name: a plan that names another would say something else."""
+    """Refuse a plan that names another helper than the method's: what is visible depends on it."""
     named, needed = getattr(sampler, "helper", None), getattr(method, "helper", None)
     if named and needed and named != needed:
         raise PlanError(f"{where} must be {needed!r}, got {named!r}; each helper sees something else.")
 
 
 def _settings(part: Any) -> dict[str, Any]:
-    """A part's settings as a plan would write them; what is not set is left out."""
+    """A part's settings as a plan has them; settings that are None are left out."""
     values = {name: getattr(part, name) for name in known_settings(type(part))}
     return {name: value for name, value in values.items() if value is not None}
 

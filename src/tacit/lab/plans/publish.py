@@ -1,4 +1,4 @@
-"""Kits: a plan and a public catalog as the folder that a server and its devices install. Nobody's history goes into it."""
+"""Publish: a plan and a public catalog as the folder that a server and its devices install. It contains no history."""
 
 import secrets
 from collections.abc import Sequence
@@ -32,20 +32,20 @@ def make_kit(
     server: str = "",
     seed: int | None = None,
 ) -> Kit:
-    """Write the folder of a plan for so many people.
+    """Write the folder of a plan for a population of this size.
 
     Args:
         path: a folder that holds no plan yet.
-        plan: what to do.
-        catalog: what is public about the items.
-        people: for how many the noise is found; no more can take part.
-        names: what the items are called.
+        plan: the plan to run.
+        catalog: the public catalog of the items.
+        people: the number of devices the noise is calibrated for; no more can take part.
+        names: the names of the items.
         began: the moment times are counted from; None: a node's first event.
-        server: the public key whose word counts, as hexadecimal.
+        server: the public key of the server, as hexadecimal.
         seed: of the start parameters, which are public; from the operating system by default.
     """
     plan = complete(plan)
-    price(plan, people)  # a promise that cannot be kept for so many is refused here
+    price(plan, people)  # refuses a guarantee that cannot hold for this population
     methods = [build(stage, catalog) for stage in plan.stages]
     params = start_params(start_key(secrets.randbits(31) if seed is None else seed), methods)
     forms = tuple(
@@ -57,15 +57,15 @@ def make_kit(
 
 
 def _form(method: Method, number: int, params: dict, catalog: Catalog) -> Form:
-    """What an update looks like, from somebody who did one thing; nothing is run."""
-    (bucket,) = furnish(jax.random.key(0, impl=KEYS), _somebody(catalog), GRID, 1, 0.0)
-    bucket = move_in(method, number, _somebody(catalog), bucket)
+    """The shape of an update, from a device with one event; nothing is computed."""
+    (bucket,) = furnish(jax.random.key(0, impl=KEYS), _one_device(catalog), GRID, 1, 0.0)
+    bucket = move_in(method, number, _one_device(catalog), bucket)
     weights, update = shape_of_update(method, number, params, bucket)
     dense = jax.eval_shape(dense_tree, update)
     return Form(weights, {name: (leaf.shape, str(leaf.dtype)) for name, leaf in dense.items()})
 
 
-def _somebody(catalog: Catalog) -> Population:
+def _one_device(catalog: Catalog) -> Population:
     context, person = (np.zeros((1, width), np.float32) for width in (catalog.event_width, catalog.person_width))
     columns = (np.zeros(1), np.ones(1, np.float32), context, person)
     return Population(catalog, np.array([0, 1]), np.zeros(1, np.int32), *columns)
