@@ -1,4 +1,4 @@
-"""FedGNN: what the helper is told and hands back, what a device computes and sends, and what that guarantees."""
+"""FedGNN: the helper's input and output, what a device computes and sends, and its guarantee."""
 
 import math
 
@@ -31,7 +31,7 @@ def made(**hyper):
 # ---- the helper ----
 
 
-def test_the_helper_matches_sealed_names_and_reads_none():
+def test_the_helper_matches_encrypted_item_names():
     people, items = np.array([0, 0, 1, 1, 1, 2]), np.array([4, 7, 7, 7, 1, 7])
     vectors = np.arange(6, dtype=np.float32).reshape(3, 2)
     guests = [Guest(seal(b"shared", np.unique(items[people == who])), vectors[who]) for who in range(3)]
@@ -66,7 +66,7 @@ def test_a_person_is_the_attention_over_their_items_by_hand():
     np.testing.assert_allclose(user_vector(theta, e, items, others, jnp.zeros(3, bool)), e)
 
 
-def test_what_is_asked_for_does_not_vouch_for_itself():
+def test_predicted_items_are_not_in_the_graph():
     """A person of one item: it is in the graph or asked for, never both, so W never learns from its own answer."""
     method = made()
     params, own = method.init(KEY), method.prepare(plain_history(jnp.array([4])))
@@ -76,7 +76,7 @@ def test_what_is_asked_for_does_not_vouch_for_itself():
     assert 0 < np.asarray(sent.person).any(axis=1).sum() < 16, "sometimes it is asked for, sometimes it is in the graph"
 
 
-def test_a_message_names_what_a_person_has_among_made_up_items():
+def test_a_message_has_own_items_among_pseudo_items():
     method, items = made(), jnp.array([4, 9, 2, 7, -1], jnp.int32)
     params, own = method.init(KEY), method.prepare(plain_history(items))
     sent = jax.jit(lambda key: method.gradients(key, params, jnp.ones(3), own))(KEY)
@@ -91,7 +91,7 @@ def test_a_message_names_what_a_person_has_among_made_up_items():
 
 
 @pytest.mark.slow
-def test_what_is_sent_of_an_item_does_not_shrink_with_what_else_is_asked_for():
+def test_an_items_gradient_does_not_depend_on_the_number_of_predicted_items():
     """∂/∂e_j of an asked item is (ŷ_j − 1) h_u, whatever else is asked: of a mean it would be far below the noise."""
     items = jnp.arange(8, dtype=jnp.int32)
     beside = np.asarray(jax.random.uniform(jax.random.split(KEY, 3)[0], (8,)) < 0.5)
@@ -108,7 +108,7 @@ def test_what_is_sent_of_an_item_does_not_shrink_with_what_else_is_asked_for():
         np.testing.assert_allclose(found, np.asarray(wanted)[~beside], rtol=1e-4)
 
 
-def test_every_number_is_bounded_then_noised():
+def test_every_number_is_clipped_then_noised():
     quiet = made(noise=0.0, clip=0.1)
     assert message(quiet, KEY, jnp.array([0.05, -3.0, 7.0])).tolist() == pytest.approx([0.05, -0.1, 0.1])
     loud = np.asarray(message(made(noise=0.2, clip=0.1), KEY, jnp.full(20_000, 9.0)))
@@ -119,7 +119,7 @@ def test_every_number_is_bounded_then_noised():
 # ---- what it guarantees ----
 
 
-def test_the_claim_is_none_whatever_is_printed():
+def test_there_is_no_guarantee_despite_the_printed_one():
     printed, true = claims(made(clip=0.1, noise=0.2))
     assert (printed.epsilon, printed.fidelity, printed.per) == (pytest.approx(1.0), "paper", "message")
     assert true.epsilon == math.inf
@@ -130,7 +130,7 @@ def test_the_claim_is_none_whatever_is_printed():
     assert any("a helper beside the server sees" in word for word in whole.conditions)
 
 
-def test_only_systems_with_a_helper_are_helped():
+def test_the_helped_sampler_needs_a_method_with_a_helper():
     with pytest.raises(
         PlanError, match=r"cohort.sampler 'helped' knows the helper of fedgnn, fedrec_plus, got method 'popularity'"
     ):

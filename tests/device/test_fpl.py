@@ -1,4 +1,4 @@
-"""FPL: the paper's step to the last digit, who is drawn, what stays at home, new people, and plans that run."""
+"""FPL: the paper's step to the last digit, sampling, what stays on the device, new users, and its plans."""
 
 import jax
 import jax.numpy as jnp
@@ -59,7 +59,7 @@ def test_a_round_on_the_golden_triple(pi):
     np.testing.assert_allclose(bias, [had[1], NEW["rival"][1]], atol=1e-7)
 
 
-def test_triples_see_the_person_move_and_the_items_stay():
+def test_triples_update_the_user_vector_and_not_the_items():
     method, params, local, own = two_items(pi=1.0, triples=3)
     after, update, _ = method.local(jax.random.key(0), params, local, own)
     p, total = TRIPLE[0], 0.0
@@ -86,7 +86,7 @@ def test_penalties_may_be_given():
 # ---- who is drawn ----
 
 
-def test_pairs_are_uniform_over_what_is_had_and_what_is_not():
+def test_pairs_are_uniform_over_owned_and_unowned_items():
     had = owned_items(jnp.array([1, 3, 4, 7, 9, 9], jnp.int32), jnp.int32(4), 9)
     keys = jax.random.split(jax.random.key(0), 40_000)
     i, j, coin = jax.vmap(lambda key: draw_bpr_pair(key, had, 9))(keys)
@@ -101,7 +101,7 @@ def test_pairs_are_uniform_over_what_is_had_and_what_is_not():
 
 
 @pytest.mark.parametrize("had", [[], [0, 1, 2]])
-def test_who_has_nothing_or_everything_has_no_pair(had):
+def test_empty_and_full_histories_have_no_pair(had):
     method = FPL(Catalog(3), dim=2, pi=1.0)
     own = method.prepare(plain_history(jnp.array([*had, -1])))
     local = method.enter(jax.random.key(0), own)
@@ -124,7 +124,7 @@ def seen_items(method: FPL, own: OwnedAndShare, rounds: int = 400) -> tuple[set[
 
 
 @pytest.mark.slow
-def test_a_coin_for_each_triple_shows_everything_in_the_end_a_kept_one_does_not():
+def test_fresh_coins_disclose_everything_eventually_and_memoised_ones_do_not():
     history = plain_history(jnp.arange(20))
     each = FPL(Catalog(60), dim=3, pi=0.3)
     kept = FPL(Catalog(60), dim=3, pi=0.3, pi_memo=True)
@@ -135,7 +135,7 @@ def test_a_coin_for_each_triple_shows_everything_in_the_end_a_kept_one_does_not(
     assert 0 < len(items) < 14  # a share of 0.3 of 20, and the rest never
 
 
-def test_a_person_has_a_choice_of_their_own():
+def test_a_user_may_have_their_own_share():
     catalog = Catalog(60, person_fields=(Field("age", "multi", 2), Field("openness", "numeric")))
     method = FPL(catalog, dim=3, pi=1.0, own_pi="openness")
     history = plain_history(jnp.arange(20))
@@ -147,7 +147,7 @@ def test_a_person_has_a_choice_of_their_own():
     assert seen_items(method, own(1.0))[1] == 400
 
 
-def test_what_a_person_chose_at_home_goes_before_their_field_and_the_plan():
+def test_a_share_chosen_on_the_device_overrides_field_and_plan():
     catalog = Catalog(60, person_fields=(Field("openness", "numeric"),))
     history = plain_history(jnp.arange(20), catalog)._replace(person=jnp.array([0.25]))
     for own_pi, planned in ((None, 0.5), ("openness", 0.25)):
@@ -157,7 +157,7 @@ def test_what_a_person_chose_at_home_goes_before_their_field_and_the_plan():
         assert float(method.prepare(history._replace(share=jnp.array(0.75))).pi) == 0.75
 
 
-def test_a_field_that_nobody_has_is_refused():
+def test_an_unknown_user_field_is_refused():
     method = FPL(Catalog(9, person_fields=(Field("openness", "numeric"),)), own_pi="opennes")
     with pytest.raises(PlanError, match=r"hyper.own_pi has no field of a person 'opennes'; did you mean 'openness'"):
         method.prepare(plain_history(jnp.arange(3)))
@@ -173,7 +173,7 @@ def test_settings_are_checked():
 # ---- new people ----
 
 
-def test_who_took_part_keeps_their_vector_and_a_stranger_finds_one():
+def test_participants_keep_their_vector_and_new_users_fit_one():
     world, answers = checkerboard(20)
     run = simulate(load_plan("fpl"), world, quiet=True)
     hand = run.buckets[0]
@@ -198,7 +198,7 @@ def test_the_plans_are_built_in():
 
 
 @pytest.mark.parametrize("name", ["fpl", "fpl-sequential"])
-def test_plain_plans_promise_nothing_and_say_what_is_seen(name):
+def test_plans_without_noise_have_no_guarantee_and_state_what_is_visible(name):
     run = simulate(choose(name, {"rounds": 20}), tastes(devices=40, items=30, events=8), quiet=True)
     assert run.price.whole.epsilon == float("inf")
     assert any("positions are visible" in word for word in run.price.stages[0].visible)

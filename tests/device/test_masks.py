@@ -1,4 +1,4 @@
-"""Masks: the paper's losses with the sign and the denominator that make them losses, and views that are what they say."""
+"""Masked items: the paper's losses with corrected sign and denominator, and the views they are computed on."""
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,7 @@ def test_the_golden_value_and_the_printed_one():
     assert float(printed) == pytest.approx(-0.3196866820, rel=1e-6)
 
 
-def test_rivals_that_are_none_do_not_count_and_what_is_not_asked_costs_nothing():
+def test_invalid_negatives_and_absent_positives_contribute_no_loss():
     context, candidates = jnp.array([1.0, 2.0]), jnp.array([[0.3, 0.1], [9.0, 9.0], [0.2, -0.4]])
     without = info_nce(context, candidates[jnp.array([0, 2])], jnp.ones(2, bool))
     assert float(info_nce(context, candidates, jnp.array([True, False, True]))) == pytest.approx(float(without))
@@ -76,7 +76,7 @@ def test_losses_are_those_of_each_view_one_by_one():
 # ---- the views ----
 
 
-def test_one_item_is_another_and_the_right_one_is_asked_for():
+def test_one_item_is_replaced_and_predicted():
     for view in some_views():
         changed = np.flatnonzero(view.masked != np.asarray(SEQUENCE))
         at = np.flatnonzero(np.asarray(SEQUENCE) == view.items[0])
@@ -86,7 +86,7 @@ def test_one_item_is_another_and_the_right_one_is_asked_for():
     assert {int(view.items[0]) for view in some_views()} == set(SEQUENCE.tolist())
 
 
-def test_a_segment_is_another_of_the_same_sequence_and_length():
+def test_a_segment_is_replaced_by_one_of_the_same_length():
     text = SEQUENCE.tolist()
     runs = {tuple(text[i : i + n]) for n in range(2, 6) for i in range(8 - n)}
     lengths = set()
@@ -102,7 +102,7 @@ def test_a_segment_is_another_of_the_same_sequence_and_length():
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
-def test_short_sequences_ask_only_what_they_can(count):
+def test_short_sequences_have_fewer_losses(count):
     sequence = jnp.where(jnp.arange(4) < count, jnp.array([4, 9, 2, 7]), -1)
     for view in some_views(sequence, 20):
         assert (view.items[0] >= 0) == (count >= 2)
@@ -146,7 +146,7 @@ def test_one_step_is_the_gradient_on_the_whole_table(of_items, of_segments):
         np.testing.assert_allclose(moved, -rate * slope[name], atol=1e-6, err_msg=name)
 
 
-def test_only_the_newest_events_are_looked_at():
+def test_only_the_newest_events_are_used():
     method = made(window=3)
     assert method.prepare(plain_history(SEQUENCE)).tolist() == [0, 5, 3]
     long = plain_history(jnp.pad(SEQUENCE, (0, 9), constant_values=-1))

@@ -1,4 +1,4 @@
-"""SeqMF and its relatives: worked numbers, what training does to a table, and who beats whom on a small launch log."""
+"""SeqMF and its variants: worked numbers, what training does to a table, and their ranking on a small launch log."""
 
 import warnings
 
@@ -102,7 +102,7 @@ def test_worked_numbers():
     np.testing.assert_allclose((Q - 0.5 * (made + 0.1 * Q))[:2], step, rtol=1e-5)
 
 
-def test_the_server_takes_the_printed_step():
+def test_the_server_step_is_the_printed_one():
     """Q − β (ΣF + λQ), through plan, gate and rule."""
     log = from_events(np.zeros(8, int), np.asarray(HISTORY))
     stage = Stage(
@@ -241,7 +241,7 @@ def test_only_the_most_used_items_are_counted():
     assert place.tolist() == [1, 0, 0, -1, 1, 0, -1]
 
 
-def test_a_window_forgets_what_is_older():
+def test_a_window_drops_older_events():
     items, times = jnp.array([0, 1, 0, 2, -1]), jnp.array([0, 1, 2.5, 3, 0]) * DAY
     assert within_days(items, times, 2.0).tolist() == [-1, 1, 0, 2, -1]
     one = seqmf(window=2.0)
@@ -262,7 +262,7 @@ def test_a_window_without_times_is_refused():
 
 
 @pytest.mark.parametrize(("solves", "in_rounds", "at_home"), [("always", 1, 1), ("rounds", 1, 0), ("never", 0, 0)])
-def test_the_vector_and_the_table_have_clocks_of_their_own(solves, in_rounds, at_home):
+def test_when_the_user_vector_is_recomputed(solves, in_rounds, at_home):
     one, start = seqmf(solves=solves), {"vector": jnp.array([0.3, -0.1])}
     own = one.prepare(plain_history(HISTORY))
     for moves, local in (
@@ -316,7 +316,7 @@ def test_recency_counts_other_items():
     assert recency(jnp.array([-1, -1]), jnp.array([1, -1])).tolist() == [0, 0]
 
 
-def test_cross_entropy_looks_at_own_items_only():
+def test_cross_entropy_uses_own_items_only():
     one = method("seqmf_ce", 5, dim=3)
     params = one.init(jax.random.key(0))
     own = one.prepare(plain_history(HISTORY))
@@ -330,13 +330,13 @@ def days(one, times):
     return own.days.day.tolist(), int(own.days.total)
 
 
-def test_days_are_a_persons_own_and_halves_without_times():
+def test_days_are_counted_per_user_and_halves_without_times():
     one = method("seqmf_eb")
     assert days(one, np.array([0, 0.5, 3, 3.1, 3.2, 9, 9.5, 9.9]) * DAY) == ([0, 1, 1, 1, 2, 2, 2], 3)
     assert days(one, np.zeros(8)) == ([0, 0, 0, 1, 1, 1, 1], 2)
 
 
-def test_a_day_is_asked_given_the_days_before():
+def test_a_day_is_predicted_from_the_days_before():
     one = method("seqmf_eb")
     own = one.prepare(plain_history(HISTORY))
     drawn = [draw_day(jax.random.key(seed), own.days, 3) for seed in range(8)]
@@ -362,7 +362,7 @@ def test_the_prior_and_its_gradient():
             np.testing.assert_allclose(leaf[at], (up - down) / 0.02, atol=1e-3)
 
 
-def test_the_report_of_somebody_unknown():
+def test_the_report_at_an_empty_history():
     one = method("seqmf_eb", 4, at="empty", stays_too=False)
     b = jnp.array([0.0, 1.0, 0.0, 0.0])
     update = one.local(None, {"b": b}, {}, one.prepare(plain_history(HISTORY)))[1]["b"]
@@ -474,7 +474,7 @@ def newcomers():
 
 
 @pytest.mark.slow
-def test_a_shared_prior_helps_who_is_new_and_privacy_keeps_part_of_it(newcomers):
+def test_a_shared_prior_helps_new_users_and_noise_keeps_part_of_it(newcomers):
     split, installed = newcomers
     names = {"on-device": {}, "seqmf-no-noise": {}, "seqmf": {}, "seqmf-eb": {"rounds": 10, "server.rate": 0.2}}
     found = {name: hit_rate(run_of(name, split.train, **more), split, installed) for name, more in names.items()}

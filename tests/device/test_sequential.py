@@ -1,4 +1,4 @@
-"""Sequential baselines: what each network computes, by hand; how pooled sequences are cut; that the fit learns order."""
+"""Sequential baselines: each network against worked numbers, how pooled sequences are split, and that training learns order."""
 
 import math
 from dataclasses import replace
@@ -84,7 +84,7 @@ def lists(log: Pool) -> list[list[int]]:
     return sorted(part.tolist() for part in np.split(log.items, starts[1:]))
 
 
-def test_a_pool_is_everybodys_sequences():
+def test_a_pool_has_all_sequences():
     log = movies(40, 60, silos=3)
     assert lists(pool(log)) == by_hand(log)
     held = organisations(log, "month")
@@ -92,7 +92,7 @@ def test_a_pool_is_everybodys_sequences():
     assert len(lists(pool(held))) > len(log), "a person is cut into months"
 
 
-def test_people_of_an_organisation_may_come_in_turns():
+def test_users_of_an_organisation_may_be_interleaved():
     """A log sorted by time: whose an event is says its field, not where it stands."""
     held = organisations(movies(40, 60, silos=3))
     rng = np.random.default_rng(0)
@@ -104,7 +104,7 @@ def test_people_of_an_organisation_may_come_in_turns():
 
 @settings(max_examples=40, deadline=None)
 @given(lengths=st.lists(st.integers(1, 17), min_size=1, max_size=6), stride=st.integers(1, 7), seed=st.integers(0, 99))
-def test_questions_leave_no_event_out(lengths, stride, seed):
+def test_samples_cover_every_event(lengths, stride, seed):
     place = np.concatenate([np.arange(n) for n in lengths])
     log = Pool(np.arange(place.size), place, np.repeat(lengths, lengths) - 1 - place)
     at = questions(np.random.default_rng(seed), log, stride)
@@ -134,7 +134,7 @@ def test_ranking_losses_by_hand():
 
 
 @pytest.mark.parametrize("objective", ["bpr_max", "top1_max"])
-def test_a_target_in_front_loses_less(objective):
+def test_a_higher_target_score_has_a_lower_loss(objective):
     method = made("gru4rec", objective=objective, negatives=5)
     params = method.init(KEY)
     tastes = jnp.stack([2 * params["items"][3], -2 * params["items"][3]])
@@ -142,7 +142,7 @@ def test_a_target_in_front_loses_less(objective):
     assert right < wrong
 
 
-def test_a_few_items_stand_for_all():
+def test_sampled_negatives_estimate_the_full_softmax():
     """Drawn rivals count as often as they would have to be drawn: over many draws they are the softmax of all."""
     few, every = made("gru4rec", 40, negatives=20), made("gru4rec", 40)
     params = every.init(KEY)
@@ -158,7 +158,7 @@ def test_a_few_items_stand_for_all():
 # ---- GRU4Rec ----
 
 
-def test_every_step_of_gru4rec_asks_as_a_device_would():
+def test_training_steps_of_gru4rec_equal_device_scores():
     method = made("gru4rec")
     params = method.init(KEY) | {"bias": jnp.linspace(-1, 1, 12)}
     lost, counts = lost_of(method, params, KEY, question([4, 7, 7, 2], 9))
@@ -181,7 +181,7 @@ def test_the_mean_is_over_places_that_exist():
 # ---- BERT4Rec ----
 
 
-def test_bert4rec_has_as_many_parameters_as_were_counted():
+def test_bert4rec_has_the_published_parameter_count():
     """30,430·100 items, 30·100 positions, 4 blocks of 4(100² + 100) + 100·512 + 512 + 512·100 + 100 + 4·100."""
     hyper = {"dim": 100, "blocks": 4, "heads": 2, "wide": 512, "window": 29}
     method = build(choose("bert4rec", {f"hyper.{k}": v for k, v in hyper.items()}).stages[0], Catalog(30_430))
@@ -207,7 +207,7 @@ def test_a_block_by_hand():
     np.testing.assert_allclose(made[1:], right[1:], atol=1e-5)
 
 
-def test_a_share_of_what_is_real_is_hidden_and_at_least_one():
+def test_a_share_of_real_events_is_masked_and_at_least_one():
     real = jnp.arange(20) >= jnp.array([[0], [10], [18], [19], [20]])
     at, counts = draw_masks(KEY, real, 0.3)
     assert counts.sum(1).tolist() == [6, 3, 1, 1, 0]
@@ -217,7 +217,7 @@ def test_a_share_of_what_is_real_is_hidden_and_at_least_one():
         assert np.asarray(real)[row, hidden].all()
 
 
-def test_what_bert4rec_hides_it_does_not_see():
+def test_bert4rec_does_not_see_masked_items():
     """The last of three is hidden: what is lost is what a device would be surprised by, whatever stands there."""
     method = made("bert4rec", hidden=0.01)
     params = method.init(KEY)
@@ -263,7 +263,7 @@ def test_a_session_graph_by_hand():
     np.testing.assert_allclose(read_out(theta, h, items >= 0), taste, rtol=1e-4)
 
 
-def test_sr_gnn_is_surprised_as_a_device_would_be():
+def test_the_loss_of_sr_gnn_equals_device_scores():
     method = made("sr-gnn")
     params = method.init(KEY)
     lost, counts = lost_of(method, params, KEY, question([4, 7, 4, 2], 9))
@@ -326,7 +326,7 @@ def test_a_session_is_scored_by_itself_or_the_newest_sequence_is(name):
 
 
 @pytest.mark.parametrize("name", CENTRAL)
-def test_nothing_is_promised_of_pooled_data(name):
+def test_pooled_data_has_no_guarantee(name):
     whole = price(choose(name), 100).whole
     assert whole.epsilon == math.inf
     assert any("raw data" in word for word in whole.conditions)
@@ -359,7 +359,7 @@ def chain(people: int = 400, length: int = 20, items: int = 60, seed: int = 0):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CENTRAL)
-def test_each_is_nearly_as_good_as_one_can_be(name):
+def test_each_is_close_to_the_best_possible(name):
     split = leave_last_out(chain(), recent=10)
     hyper = {"dim": 32, "window": 10, "negatives": 0, "rate": 0.005, "batch": 32}
     hyper |= {"epochs": 80, "wide": 64} if name == "bert4rec" else {"epochs": 6}

@@ -1,4 +1,4 @@
-"""Tensor projections, the recurrent unit, attention and the sequence encoder: by hand, by brute force, by the count."""
+"""Tensor projections, the GRU, attention and the sequence encoder: worked numbers, brute force, parameter counts."""
 
 import itertools
 import math
@@ -59,11 +59,11 @@ def tensor_of(kernel, offset):
         (OFFSET, [[1.075, -0.13], [1.983, -0.37475], [0.268025, -0.062125]]),
     ],
 )
-def test_projections_by_the_book(offset, right):
+def test_projections_against_worked_numbers(offset, right):
     np.testing.assert_allclose(tensor_projection(tensor_of(KERNEL, offset), X, jnp.ones(4, bool)), right, atol=1e-6)
 
 
-def test_the_word_bbcd():
+def test_projection_of_a_worked_example():
     """Letter by letter, the coefficients are how often each subword occurs; with the empty one they sum to 16."""
     letters = "bcd"
     steps = jnp.eye(3)[jnp.array([0, 0, 1, 2])]
@@ -81,14 +81,14 @@ def test_the_word_bbcd():
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 5])
-def test_brute_force_agrees(order):
+def test_projection_equals_brute_force(order):
     rng = np.random.default_rng(order)
     kernel, offset, steps = rng.normal(size=(order, 3, 4)), rng.normal(size=(order, 4)), rng.normal(size=(6, 3))
     made = tensor_projection(tensor_of(jnp.asarray(kernel), jnp.asarray(offset)), jnp.asarray(steps), jnp.ones(6, bool))
     np.testing.assert_allclose(made, brute_force(kernel, offset, steps), rtol=2e-5, atol=2e-5)
 
 
-def test_padding_takes_part_in_nothing():
+def test_projection_ignores_padding():
     padded = jnp.concatenate([jnp.full((3, 2), 9.0), X])
     real = jnp.arange(7) >= 3
     tensor = tensor_of(KERNEL, OFFSET)
@@ -107,7 +107,7 @@ def test_time_then_difference():
     assert with_time(X[:1], jnp.ones(1, bool))[0, 0] == -1  # a single step is at the beginning
 
 
-def test_every_level_starts_as_loud_as_printed():
+def test_initial_variances_are_those_of_the_paper():
     tensor = new_tensor(jax.random.key(0), 3, 400, 200)
     variances = [2 / 600, (400 + 200) / (400**2 + 200), (400**2 + 200) / (400**3 + 200)]
     np.testing.assert_allclose(tensor[:, :-1].var(axis=(1, 2)), variances, rtol=0.02)
@@ -136,7 +136,7 @@ GRU = {
         ("reset_after", [0.2716853247799227, -0.1973484345549789]),
     ],
 )
-def test_both_forms_of_the_recurrent_unit(form, right):
+def test_both_forms_of_the_gru(form, right):
     x, h = (jnp.concatenate([jnp.array(GRU[f"{w}{g}"]).T for g in "zrh"], axis=1) for w in "WU")
     state = jnp.concatenate([h, jnp.zeros((1, 6))])
     np.testing.assert_allclose(
@@ -144,7 +144,7 @@ def test_both_forms_of_the_recurrent_unit(form, right):
     )
 
 
-def test_the_recurrent_unit_passes_over_padding():
+def test_the_gru_skips_padding():
     layers = new_gru(jax.random.key(0), 3, 4)
     x = jax.random.normal(jax.random.key(1), (5, 3))
     there = jnp.array([0, 1, 0, 1, 1], bool)
@@ -165,7 +165,7 @@ def one_by_one(layers, x, there, form):
 
 @pytest.mark.parametrize("unroll", [1, 4])
 @pytest.mark.parametrize("form", ["reset_after", "reset_before"])
-def test_the_recurrent_units_slope_is_that_of_its_cells(form, unroll, monkeypatch):
+def test_the_gru_gradient_equals_that_of_its_cells(form, unroll, monkeypatch):
     monkeypatch.setattr("tacit.nets.sequence.gru._UNROLL", {jax.default_backend(): unroll})
     layers = jax.tree.map(lambda x: x + 0.1, new_gru(jax.random.key(0), 3, 4))  # offsets too
     x, weight = jax.random.normal(jax.random.key(1), (3, 6, 3)), jax.random.normal(jax.random.key(2), (3, 6, 4))
@@ -189,7 +189,7 @@ def test_the_recurrent_units_slope_is_that_of_its_cells(form, unroll, monkeypatc
 # ---- attention ----
 
 
-def test_the_fusing_vote_by_the_book():
+def test_additive_attention_against_worked_numbers():
     layer = jnp.array([[0.5, 0.3], [-0.2, 0.8], [0.1, -0.6], [0.05, -0.1]])
     vote, both = (layer, jnp.array([0.7, -0.9, 0.02])), jnp.array([[0.2, -0.4, 0.1], [-0.3, 0.5, 0.7]])
     np.testing.assert_allclose(attention_weights(vote, both, jnp.ones(2, bool)), [0.6049911, 0.3950089], atol=1e-6)
@@ -199,7 +199,7 @@ def test_the_fusing_vote_by_the_book():
     assert not additive_attention(vote, both, jnp.zeros(2, bool)).any()
 
 
-def test_heads_look_for_themselves():
+def test_heads_attend_independently():
     layers = jax.random.normal(jax.random.key(0), (3, 4, 4))
     x = jax.random.normal(jax.random.key(1), (5, 4))
     made = self_attention(layers, x, jnp.ones(5, bool), 2)
@@ -217,7 +217,7 @@ def test_heads_look_for_themselves():
     ("sizes", "count"),
     [(Sizes(), 1_884_406), (Sizes(encoder="convolution", long="attention"), 2_524_003), (Sizes(32, 32, 4, 16), 12_646)],
 )
-def test_as_many_parameters_as_published(sizes, count):
+def test_parameter_counts_are_those_published(sizes, count):
     leaves = jax.eval_shape(lambda: new_encoder(jax.random.key(0), sizes))
     assert sum(math.prod(leaf.shape) for leaf in leaves.values()) == count
     if sizes == Sizes():
@@ -227,7 +227,7 @@ def test_as_many_parameters_as_published(sizes, count):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", [{}, {"long": "attention"}, {"long": "none"}, {"encoder": "convolution"}])
-def test_padding_changes_neither_items_nor_tastes(change):
+def test_padding_changes_neither_item_nor_user_vectors(change):
     sizes = SMALL._replace(**change)
     theta, key = new_encoder(jax.random.key(0), sizes), jax.random.key(1)
     words = jax.random.normal(key, (3, 4, 6))
@@ -242,7 +242,7 @@ def test_padding_changes_neither_items_nor_tastes(change):
 
 
 @pytest.mark.slow
-def test_alone_or_in_a_batch():
+def test_a_batch_equals_single_sequences():
     """By example nobody matters to anybody else; by batch everybody does, until statistics are known."""
     theta = new_encoder(jax.random.key(0), SMALL)
     items, real = jax.random.normal(jax.random.key(1), (4, 5, 8)), jnp.ones((4, 5), bool)
@@ -255,7 +255,7 @@ def test_alone_or_in_a_batch():
         assert np.allclose(known[0], together[0], atol=1e-5)
 
 
-def test_some_of_the_items_are_dropped_in_training_alone():
+def test_dropout_applies_in_training_alone():
     sizes = SMALL._replace(drop=0.5)
     theta, words = new_encoder(jax.random.key(0), sizes), jnp.ones((1, 4, 6))
     real = jnp.ones((1, 4), bool)
@@ -264,7 +264,7 @@ def test_some_of_the_items_are_dropped_in_training_alone():
     assert not np.allclose(made[2], made[3])
 
 
-def test_sampled_softmax_by_the_book():
+def test_sampled_softmax_against_worked_numbers():
     scores = jnp.array([[1.2, 0.3, -0.5, 0.8, 0.0]])
     assert float(sampled_loss(scores, jnp.ones((1, 5), bool))[0]) == pytest.approx(0.9403069954959935, abs=1e-6)
     assert float(sampled_loss(scores, jnp.array([[1, 0, 0, 0, 0]], bool))[0]) == pytest.approx(0.0, abs=1e-6)
@@ -322,7 +322,7 @@ C1, C2 = jnp.array([2.0, 1, 1, 0]), jnp.array([0.0, 3, 0, 3])  # of lengths 2, 3
 HOLDOUT = jnp.array([1.0, 2, 2, 0])
 
 
-def test_divergences_by_the_book():
+def test_divergences_against_worked_numbers():
     assert [float(kl_divergence(c, C1 + C2)) for c in (C1, C2)] == pytest.approx([0.5697171416, 0.3669845875], abs=1e-6)
     assert [float(kl_divergence(c, HOLDOUT)) for c in (C1, C2)] == pytest.approx([0.2231435513, math.inf], abs=1e-6)
     smooth = [float(kl_divergence(c, HOLDOUT, 1.0)) for c in (C1, C2)]
@@ -332,7 +332,7 @@ def test_divergences_by_the_book():
     assert float(closeness(C2, HOLDOUT, jnp.zeros(()))) == 0.0  # infinitely far, and finite all the same
 
 
-def test_nobody_moves_a_sum_by_more_than_one():
+def test_no_user_changes_a_sum_by_more_than_one():
     rng = np.random.default_rng(0)
     rows = jnp.asarray(rng.normal(size=(7, 3)) * np.logspace(-3, 12, 7)[:, None], jnp.float32).at[3, 1].set(jnp.nan)
     made = {

@@ -1,4 +1,4 @@
-"""Fields, towers and descent: small numbers worked out by hand, and the papers' own."""
+"""Fields, towers and local SGD: worked numbers, and the papers' own."""
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +39,7 @@ def test_unknown_words_count_for_nothing():
     np.testing.assert_allclose(found, [[5]])
 
 
-def test_columns_of_items_and_people():
+def test_columns_of_items_and_users():
     about = {
         "colour": jnp.array([0, -1]),
         "genres": jnp.ones((2, 3)),
@@ -68,7 +68,7 @@ def test_the_head_is_one_vector_of_layers():
     np.testing.assert_allclose(relu_layer(first, both), np.maximum(both @ first[:-1] + first[-1], 0), rtol=1e-5)
 
 
-def test_cross_entropy_is_the_mean_over_what_is_real():
+def test_cross_entropy_is_the_mean_over_real_rows():
     p, y = np.array([0.7, 0.2, 0.55, 0.9]), jnp.array([1.0, 0.0, 1.0, 0.0])
     odds, real = jnp.asarray(np.log(p / (1 - p))), jnp.array([1.0, 1.0, 1.0, 0.0])
     np.testing.assert_allclose(cross_entropy(odds, y, real), 0.3925518320028542, rtol=1e-6)
@@ -100,7 +100,7 @@ def test_the_gradient_through_a_step_has_second_derivatives():
     np.testing.assert_allclose(found["x"], [-0.99, -1.44], rtol=1e-6)  # first order alone: (-1.1, -1.6)
 
 
-def test_rows_of_a_table_move_as_the_whole_table_would():
+def test_sgd_on_rows_equals_sgd_on_the_table():
     table = jax.random.normal(jax.random.key(1), (6, 2))
     place = jnp.array([4, 1, 4])
     whole = jax.grad(lambda t: jnp.sin(t[place]).sum())(table)
@@ -109,7 +109,7 @@ def test_rows_of_a_table_move_as_the_whole_table_would():
         np.testing.assert_allclose(made["x"], table - rate * whole, rtol=1e-6)
 
 
-def test_batches_come_in_random_order_and_padding_changes_nothing():
+def test_batches_are_shuffled_and_padding_changes_nothing():
     key, real = jax.random.key(2), jnp.arange(10) < 7
     short = shuffled_batches(key, real, 4)
     assert short.shape == (3, 4)
