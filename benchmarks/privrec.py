@@ -21,7 +21,7 @@ from harness import machine, race, write
 
 from tacit.core.plan import Plan
 from tacit.device.method import Method, build
-from tacit.device.methods.privrec import Samples
+from tacit.device.methods.privrec import LabelledSamples
 from tacit.device.round import KEYS
 from tacit.lab.data.synthetic import movies
 from tacit.lab.plans.loader import choose
@@ -46,7 +46,7 @@ def everybody(devices: int, epochs: int) -> tuple[Method, dict, Any, jax.Array]:
     return method, method.init(KEY), own, jax.random.split(KEY, devices)
 
 
-def whole_table(mine: Samples) -> Samples:
+def whole_table(mine: LabelledSamples) -> Samples:
     """The same samples, where a device holds every item."""
     return mine._replace(items=jnp.arange(ITEMS), place=jnp.minimum(mine.items[mine.place], ITEMS - 1))
 
@@ -62,7 +62,7 @@ def script(method: Any, params: dict, own: Any, keys: jax.Array):
     """One device after the other, one compiled step after the other, as a training script in JAX goes."""
 
     @jax.jit
-    def one_step(theta: dict, mine: Samples, own: dict, rows: jax.Array) -> dict:
+    def one_step(theta: dict, mine: LabelledSamples, own: dict, rows: jax.Array) -> dict:
         real = mine.real.at[rows].get(mode="fill", fill_value=False).astype(jnp.float32)
         rows = jnp.minimum(rows, mine.real.shape[0] - 1)
         loss = method._loss(theta, mine, own)
