@@ -1,4 +1,4 @@
-# Tacit. Every target sets up what it needs; a second call is quick.
+# Tacit. Every target sets up the environment it needs; later calls are quick.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -30,7 +30,7 @@ $(VENV)/bench: $(VENV)/core
 	@$(PIP) -e '.[bench]' -e papers
 	@touch $@
 
-demo: $(VENV)/core ## train on a built-in log and compare, on your machine
+demo: $(VENV)/core ## train on a synthetic log with and without noise, and write a report
 	@$(BIN)/tacit demo
 
 test: $(VENV)/dev ## run the tests
@@ -39,27 +39,27 @@ test: $(VENV)/dev ## run the tests
 test-slow: $(VENV)/dev $(VENV)/bench ## run the tests that take minutes
 	@$(BIN)/python -m pytest -m slow -n 2 --dist loadfile
 
-test-deployed: $(VENV)/dev ## run the tests over real processes, and kill some of them
+test-deployed: $(VENV)/dev ## run the tests that start, and kill, Flower processes
 	@$(BIN)/python -m pytest -m deployed
 
-check: $(VENV)/dev ## style, types, contracts, exported names
+check: $(VENV)/dev ## check style, types, import contracts and exported names
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@$(BIN)/basedpyright
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m pytest tests/project/test_exports.py
 
-bench: $(VENV)/bench ## measure speed against named peers, as ratios in one run
+bench: $(VENV)/bench ## measure speed against other libraries, as ratios in one run
 	@$(BIN)/python -W ignore benchmarks/speed.py
 	@$(BIN)/python benchmarks/scale.py
 
-pages: $(VENV)/dev ## make the tables of the pages again: run what is quick, and read the kept results of what is not
+pages: $(VENV)/dev ## make the tables of the pages again, from the code and from benchmarks/results
 	@$(BIN)/python benchmarks/pages.py
 
-docs: $(VENV)/docs ## build the site from the pages and the docstrings
+docs: $(VENV)/docs ## build the documentation as a site in site/
 	@$(BIN)/python -m pytest tests/project/test_docs.py tests/project/test_exports.py
 	@$(BIN)/python -m sphinx -W --keep-going -E -q -d build/docs docs site
 	@echo "The site is in site/index.html."
 
-clean: ## remove what the targets made
+clean: ## remove everything that the targets made
 	@rm -rf $(VENV) dist build runs site .hypothesis .ruff_cache .import_linter_cache
 	@find src papers tests -name __pycache__ -prune -exec rm -rf {} +

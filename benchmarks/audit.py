@@ -16,9 +16,9 @@ from harness import machine, write
 
 from tacit.core.plan import Plan
 from tacit.core.run_folder import plain
-from tacit.lab.analysis.feasibility import HopelessWarning
+from tacit.lab.analysis.feasibility import FeasibilityWarning
 from tacit.lab.audits.claim_audit import audit
-from tacit.lab.audits.interaction_inference import MESSAGES, interactions
+from tacit.lab.audits.interaction_inference import MESSAGES, infer_interactions
 from tacit.lab.data.synthetic import movies
 from tacit.lab.evaluation.statistics import interval
 from tacit.lab.plans.loader import choose
@@ -67,31 +67,31 @@ def short(plan: Plan) -> Plan:
     return plan
 
 
-def overheard() -> dict[str, Any]:
+def interaction_guesses() -> dict[str, Any]:
     """What a reader knows of each plan's people, beside what popularity says."""
     log, made = movies(PEOPLE, ITEMS), {}
     for name, (plan, settings) in ATTACKED.items():
         run = simulate(
             short(choose(plan, settings)), log, quiet=True, performance=Performance(grid=(int(log.lengths.max()),))
         )
-        by_ear, by_chart = interactions(run, MESSAGES)
-        right, chart = (interval(one.accuracy) for one in (by_ear, by_chart))
+        by_message, by_popularity = infer_interactions(run, MESSAGES)
+        right, chart = (interval(one.accuracy) for one in (by_message, by_popularity))
         made[name] = {
             "claim": run.price.whole.to_dict(),
             "accuracy": [right.mean, right.low, right.high],
-            "auc": by_ear.auc,
-            "tpr": by_ear.tpr,
+            "auc": by_message.auc,
+            "tpr": by_message.tpr,
             "popularity": [chart.mean, chart.low, chart.high],
-            "popularity_auc": by_chart.auc,
+            "popularity_auc": by_popularity.auc,
         }
-        print(name, np.round(right.mean, 3), np.round(by_ear.auc, 3), flush=True)
+        print(name, np.round(right.mean, 3), np.round(by_message.auc, 3), flush=True)
     return made
 
 
 def main() -> None:
-    warnings.simplefilter("ignore", HopelessWarning)
+    warnings.simplefilter("ignore", FeasibilityWarning)
     world = f"movies, synthetic, {PEOPLE} people, {ITEMS} items, {ROUNDS} rounds at most, {MESSAGES} messages at most"
-    found = {"machine": machine(), "world": world, "interactions": overheard(), "one_run": one_run()}
+    found = {"machine": machine(), "world": world, "interactions": interaction_guesses(), "one_run": one_run()}
     write("audit", plain(found))
 
 

@@ -1,4 +1,4 @@
-"""The blocks of docs/bench.md, and the advice in the README; `python benchmarks/pages.py` fills them."""
+"""The blocks of docs/bench.md; `python benchmarks/pages.py` fills them."""
 
 from collections import Counter
 from typing import Any
@@ -38,4 +38,4 @@ PARTS = {
     "made with": (MADE, made_with),
     "tables": (MADE, lambda: tables(read("bench")["rows"])),
 }
-BLOCKS = [*kept("docs/bench.md", PARTS), *kept("README.md", {"advice": PARTS["advice"]})]
+BLOCKS = kept("docs/bench.md", PARTS)

@@ -29,7 +29,7 @@ from tacit.lab.simulation.collect import GRID, Tell, collect, job_of, move_in_al
 from tacit.lab.simulation.engine import Job
 from tacit.lab.simulation.federation import Federation, Performance
 from tacit.nets.counts.item_pairs import TILE, count_pairs, packed_columns, tile_pairs, write_tiles
-from tacit.privacy.mechanisms._parts.pair_counts import gram
+from tacit.privacy.mechanisms._parts.pair_counts import cooccurrence_counts
 
 SIZES = {"w3": (6000, 3700, 160), "paper": (74_529, 9953, 253)}
 PLAN, K = choose("dplcf", {"server.recipe": "clamp"}), 20
@@ -140,7 +140,7 @@ def kernels(packed: np.ndarray, width: int, repeats: int) -> dict:
         "words of 32 (XLA)": lambda: in_words(on_device, width),
     }
     if jax.default_backend() != "cpu":  # minutes on a CPU
-        multiplied = jax.jit(lambda packed: gram(jnp.unpackbits(packed, axis=1, count=width)))
+        multiplied = jax.jit(lambda packed: cooccurrence_counts(jnp.unpackbits(packed, axis=1, count=width)))
         ways["bytes (XLA)"] = lambda: multiplied(on_device)
     right = in_floats(packed, width).astype(np.int32)
     for name, way in ways.items():

@@ -20,7 +20,7 @@ import numpy as np
 from harness import machine, write
 
 from tacit.core.plan import Plan
-from tacit.lab.analysis.feasibility import HopelessWarning
+from tacit.lab.analysis.feasibility import FeasibilityWarning
 from tacit.lab.data.synthetic import movies
 from tacit.lab.evaluation.candidates import Everything, Sampled
 from tacit.lab.evaluation.scoring import ranks
@@ -155,7 +155,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--keep", default=str(Path(tempfile.gettempdir()) / "tacit-dplcf-recipes"))
     options = parser.parse_args()
-    warnings.simplefilter("ignore", HopelessWarning)
+    warnings.simplefilter("ignore", FeasibilityWarning)
     measure(options)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tacit
 from tacit.core.run_folder import plain
-from tacit.lab.analysis.feasibility import HopelessWarning, outlook
+from tacit.lab.analysis.feasibility import FeasibilityWarning, assess_feasibility
 
 RESULTS = Path(__file__).parent / "results" / "feasibility.json"
 NOISES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
@@ -21,7 +21,7 @@ def quality(name, log, seed, settings=None):
 
 
 def main() -> None:
-    warnings.simplefilter("ignore", HopelessWarning)
+    warnings.simplefilter("ignore", FeasibilityWarning)
     rows = []
     for seed in SEEDS:
         log = tacit.dataset("tastes", users=1000, seed=seed)
@@ -30,7 +30,7 @@ def main() -> None:
         for noise in NOISES[1:]:
             settings = {"privacy.mechanism": "gaussian", "privacy.noise": noise}
             run = quality("fcf", log, seed, settings)
-            view = outlook(run.plan, log.catalog, len(log))[0]
+            view = assess_feasibility(run.plan, log.catalog, len(log))[0]
             cost = {"noise": noise, "epsilon": run.price.whole.epsilon, "signal_to_noise": view.signal_to_noise}
             rows.append({"seed": seed, "plan": "fcf", **cost, "verdict": view.verdict, **run.metrics})
             print(rows[-1])

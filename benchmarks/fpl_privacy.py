@@ -27,11 +27,10 @@ import numpy as np
 from harness import RESULTS, machine, write
 
 import tacit.device.methods
-from tacit.audit.attacks import load_attack
-from tacit.audit.score import success
+from tacit.audit.attacks import load_attack, score_reconstruction
 from tacit.core.plan import Plan
-from tacit.lab.analysis.feasibility import HopelessWarning
-from tacit.lab.audits.fpl_reconstruction import Tap, known, leakage
+from tacit.lab.analysis.feasibility import FeasibilityWarning
+from tacit.lab.audits.fpl_reconstruction import Tap, leakage, public_facts
 from tacit.lab.data import Population
 from tacit.lab.data.cleaning import of_marked_items
 from tacit.lab.data.datasets import about_dataset, dataset
@@ -101,7 +100,7 @@ def randomised_first(log: Log, epsilon: float, seed: int) -> dict[str, Any]:
     run = simulate(plan, lies, seed=seed, quiet=True)
     made = measured(f"lies first, ε = {epsilon:g}", log, run, seed, truth=True)
     had = seen_mask(people, np.arange(len(people)), np.arange(people.catalog.n_items))
-    said = {"attack": "believe every word", "rounds": 1, **success(bits, had)._asdict()}
+    said = {"attack": "believe every word", "rounds": 1, **score_reconstruction(bits, had)._asdict()}
     promised = {"epsilon": epsilon, "delta": 0.0, "unit": "interaction", "trust": "nobody"}
     return {**made, **promised, "attacks": [*made["attacks"], said]}
 
@@ -170,7 +169,7 @@ def never_row(log: Log, seed: int = 0) -> dict[str, Any]:
     run, all_shared = (simulate(plan, one, seed=seed, quiet=True) for one in (people, log.split.train))
     lists = [load_protocol("fpl").ask(one, log.split, seed).metrics["F1@10"] for one in (run, all_shared)]
     ids = np.sort(np.random.default_rng(seed).permutation(len(people))[:ATTACKED])
-    tap, attacks = Tap(run, ids), [load_attack(name)(known(run), ids.size) for name in ("sign", "inversion")]
+    tap, attacks = Tap(run, ids), [load_attack(name)(public_facts(run), ids.size) for name in ("sign", "inversion")]
     for _ in range(MESSAGES[-1]):
         seen = tap.next()
         for attack in attacks:
@@ -184,8 +183,8 @@ def never_row(log: Log, seed: int = 0) -> dict[str, Any]:
     return {
         "log": log.label,
         "hidden": HIDDEN,
-        "found": success(guess, had & ~shared).recall,
-        "found_of_the_rest": success(guess, shared).recall,
+        "found": score_reconstruction(guess, had & ~shared).recall,
+        "found_of_the_rest": score_reconstruction(guess, shared).recall,
         "ranked": above(scores, had & ~shared, ~had),
         "popular": above(counts, had & ~shared, ~had),
         "F1@10": lists[0],
@@ -254,7 +253,7 @@ def main() -> None:
     parser.add_argument("--merge", action="store_true")
     parser.add_argument("--shares", action="store_true")
     options = parser.parse_args()
-    warnings.simplefilter("ignore", HopelessWarning)
+    warnings.simplefilter("ignore", FeasibilityWarning)
     about = {"machine": machine(), "epochs": EPOCHS, "attacked": ATTACKED}
     if options.shares:
         shares()

@@ -2,7 +2,7 @@
 
     make pages                                        # all blocks and pictures; a few minutes
     python benchmarks/pages.py --kept                 # only those made of results that are kept; seconds
-    python benchmarks/pages.py --page docs/start.md   # only those of a page; may be repeated
+    python benchmarks/pages.py --page docs/getting-started.md   # only those of a page; may be repeated
     python benchmarks/pages.py --check                # write nothing; say what is stale, and exit with 1
 
 A block stands between `<!-- NAME: COMMAND -->` and `<!-- NAME -->`. COMMAND makes its numbers: it is run again where that takes

@@ -46,7 +46,7 @@ def everybody(devices: int, epochs: int) -> tuple[Method, dict, Any, jax.Array]:
     return method, method.init(KEY), own, jax.random.split(KEY, devices)
 
 
-def whole_table(mine: LabelledSamples) -> Samples:
+def whole_table(mine: LabelledSamples) -> LabelledSamples:
     """The same samples, where a device holds every item."""
     return mine._replace(items=jnp.arange(ITEMS), place=jnp.minimum(mine.items[mine.place], ITEMS - 1))
 

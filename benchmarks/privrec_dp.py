@@ -28,7 +28,7 @@ import numpy as np
 from harness import machine, write
 
 from tacit.core.plan import Plan, Stage
-from tacit.lab.analysis.feasibility import HopelessWarning
+from tacit.lab.analysis.feasibility import FeasibilityWarning
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import dataset
 from tacit.lab.evaluation.protocols import load_protocol
@@ -231,7 +231,7 @@ def log_of(data: str | None, users: int, asked: int) -> Log:
 
 def _seed(task: tuple, seed: int) -> dict[Any, dict[str, np.ndarray]]:
     """One seed in a process of its own."""
-    warnings.simplefilter("ignore", HopelessWarning)
+    warnings.simplefilter("ignore", FeasibilityWarning)
     data, users, asked, epsilons, recipes, keep = task
     return one_seed(log_of(data, users, asked), seed, epsilons, recipes, keep)
 

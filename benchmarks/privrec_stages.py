@@ -25,7 +25,7 @@ from harness import machine, write
 from privrec_dp import Log, values_of
 
 from tacit.core.plan import Plan
-from tacit.lab.analysis.feasibility import HopelessWarning
+from tacit.lab.analysis.feasibility import FeasibilityWarning
 from tacit.lab.data.datasets import dataset
 from tacit.lab.evaluation.statistics import compare, interval
 from tacit_papers.privrec.study import SIZES, plan_of
@@ -81,7 +81,7 @@ def plan_for(cell: Cell, tiny: bool = False) -> Plan:
 
 def played(place: Place, cell: Cell) -> np.ndarray:
     """What everybody asked got: the metric, person by person."""
-    warnings.simplefilter("ignore", HopelessWarning)
+    warnings.simplefilter("ignore", FeasibilityWarning)
     began, log = time.perf_counter(), place.log
     values = values_of(plan_for(cell, place.tiny), log.split(cell.seed), cell.seed, place.keep)[METRIC]
     took = time.perf_counter() - began

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from tacit.cli import app
 from tacit.cli.demo import STORIES, _trial
-from tacit.lab.analysis.feasibility import HopelessWarning, outlook
-from tacit.lab.analysis.report_data import dossier
-from tacit.lab.audits.intersection_attack import caught, overhear
+from tacit.lab.analysis.feasibility import FeasibilityWarning, assess_feasibility
+from tacit.lab.analysis.report_data import report_data
+from tacit.lab.audits.intersection_attack import observe_reports, score_intersection
 from tacit.lab.data.datasets import dataset, open_log
 from tacit.lab.data.synthetic.apps_settings import SETTINGS, AppsSettings
 from tacit.lab.experiments.compare import compare
@@ -51,7 +51,7 @@ def stories() -> dict[str, Any]:
     """The trials of the demo, by name."""
     log = open_log("tastes", 1000, 0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", HopelessWarning)
+        warnings.simplefilter("ignore", FeasibilityWarning)
         return {name: _trial(name, plan, settings, log, 0) for name, plan, settings in STORIES}
 
 
@@ -72,7 +72,7 @@ def _an(word: str) -> str:
 
 
 def draw_demo(path: Any) -> None:
-    write_picture([dossier(trial, name, {"data": "tastes"}) for name, trial in stories().items()], path)
+    write_picture([report_data(trial, name, {"data": "tastes"}) for name, trial in stories().items()], path)
 
 
 # ---- choose ε ----
@@ -86,7 +86,7 @@ def sweep() -> str:
     log = open_log("tastes", 1000, 0)
     swept, noise = {"privacy.epsilon": [1, 4, 8]}, {"privacy.mechanism": "gaussian"}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", HopelessWarning)
+        warnings.simplefilter("ignore", FeasibilityWarning)
         found = compare(["popularity", "fcf"], log, "full", range(2), swept, settings=noise, quiet=True)
     lines, counted = [], []
     for one in found.variants:
@@ -94,7 +94,7 @@ def sweep() -> str:
         if one.plan.name == "popularity":
             counted.append(scores["HR@10"].mean)
             continue
-        (view,) = outlook(one.plan, log.catalog, len(log))
+        (view,) = assess_feasibility(one.plan, log.catalog, len(log))
         at = view.verdict if view.verdict == "workable" else f"{view.verdict}, {view.signal_to_noise:.1f}"
         lines.append([f"{one.setting['privacy.epsilon']}", at, *(_score(scores[m]) for m in ("HR@10", "NDCG@10"))])
     made = table(["ε per run", "outlook at 1,000 devices", "HR@10", "NDCG@10"], lines)
@@ -109,7 +109,7 @@ def tuned() -> str:
     """What three trials would cost on real devices."""
     noise = {"privacy.mechanism": "gaussian", "privacy.epsilon": 8}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", HopelessWarning)
+        warnings.simplefilter("ignore", FeasibilityWarning)
         found = tune(choose("fcf", noise), open_log("tastes", 1000, 0), {"hyper.dim": [4, 8, 16]}, quiet=True)
     return f"> {found.privacy.partition(' Reporting')[0]}"
 
@@ -141,7 +141,8 @@ def heard() -> str:
     log = dataset("movies", users=500, items=600)
     fresh = {"privacy.epsilon": None, "privacy.epsilon_per_message": 1.0}
     ways = [
-        caught(overhear("dplcf-ap", log, times=10, settings=one), log) for one in (fresh, {"privacy.memoised": True})
+        score_intersection(observe_reports("dplcf-ap", log, times=10, settings=one), log)
+        for one in (fresh, {"privacy.memoised": True})
     ]
     lines = [
         [f"{one.reports}", *_named(one), *_named(other)] for one, other in zip(*ways) if one.reports in (1, 2, 3, 5, 10)
@@ -156,7 +157,7 @@ def _named(found: Any) -> tuple[str, str]:
 
 HERE = "make pages"  # made of what the code says; no other command prints it
 BLOCKS = [
-    Block("docs/start.md", "demo", "tacit demo", demo, "minutes", 3),
+    Block("docs/getting-started.md", "demo", "tacit demo", demo, "minutes", 3),
     Block("docs/choose-epsilon.md", "sweep", SWEEP, sweep, "minutes", 3),
     Block("docs/choose-epsilon.md", "tune", TUNE, tuned, "minutes", 1),
     Block("docs/privacy.md", "what ε means", HERE, prices.guesses_to_markdown, "seconds", 1),
@@ -164,7 +165,7 @@ BLOCKS = [
     Block(
         "docs/mechanisms.md", "takes", "tacit plan --mechanisms", lambda: printed("tacit plan --mechanisms"), "seconds"
     ),
-    Block("docs/worlds.md", "constants", HERE, constants, "seconds"),
+    Block("docs/synthetic-data.md", "constants", HERE, constants, "seconds"),
     Block("docs/sequential.md", "parameters", HERE, parameters, "seconds"),
     Block("docs/dplcf.md", "heard", HERE, heard, "minutes", 1),
 ]

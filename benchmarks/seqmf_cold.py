@@ -14,7 +14,7 @@ import numpy as np
 from harness import RESULTS, machine, write
 
 from tacit.core.catalog import Catalog
-from tacit.lab.analysis.feasibility import HopelessWarning
+from tacit.lab.analysis.feasibility import FeasibilityWarning
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
 from tacit.lab.evaluation.candidates import Candidates, Installed, SeenBefore
@@ -166,7 +166,7 @@ def main() -> None:
     path = RESULTS / f"{chosen.name}.json"
     result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     result |= {"machine": machine(), "seeds": seeds}
-    warnings.simplefilter("ignore", HopelessWarning)
+    warnings.simplefilter("ignore", FeasibilityWarning)
 
     def part(name: str, key: str, make: Any) -> None:
         if name in chosen.parts.split(","):

@@ -1,9 +1,9 @@
-"""A whole federation on one machine: a server and three nodes as processes, TLS between them, recommendations at home.
+"""A deployed federation on one machine: a server and three nodes as processes, with TLS; recommendations on a node.
 
     python examples/deploy.py [FOLDER]
 
-One node holds one person, two are organisations that hold many. Everything is written below the folder; each command is
-printed before it runs, and could be typed on a machine of its own.
+One node holds one user, two are organisations that hold many. Everything is written below the folder; each command is
+printed before it runs, and could be run on a machine of its own.
 """
 
 import socket
@@ -25,14 +25,15 @@ PLAN += ["--set", "privacy.epsilon=8", "--set", "privacy.clip=1"]
 
 def main(folder: Path) -> None:
     write_histories(folder)
-    certs, kit = folder / "certs", folder / "plan"
+    certs, bundle = folder / "certs", folder / "plan"
     address = f"127.0.0.1:{free_port()}"
     run("certs", certs, "--host", "127.0.0.1", "--nodes", len(NODES))
-    run("plan", *PLAN, "--devices", PEOPLE, "--folder", kit)
-    server = start("server", kit, "--out", folder / "run", "--address", address, "--certs", certs)
+    run("plan", *PLAN, "--devices", PEOPLE, "--folder", bundle)
+    server = start("server", bundle, "--out", folder / "run", "--address", address, "--certs", certs)
     devices = []
     for number, name in enumerate(NODES, 1):
-        own = ["--home", folder / name, "--plan", kit, "--history", folder / f"{name}.csv", "--consent", "--budget", 10]
+        own = ["--home", folder / name, "--plan", bundle, "--history", folder / f"{name}.csv"]
+        own += ["--consent", "--budget", 10]
         trust = ["--server", address, "--root", certs / "ca.crt", "--key", certs / f"node-{number}.key"]
         devices.append(start("device", *own, *trust))
     try:
@@ -49,7 +50,7 @@ def main(folder: Path) -> None:
 
 
 def write_histories(folder: Path) -> None:
-    """A synthetic log, dealt out to the nodes; each file stays with its node."""
+    """A synthetic log, divided among the nodes; each file stays with its node."""
     log = tacit.dataset("tastes", users=PEOPLE)
     users = [user for user in range(PEOPLE) for _ in range(log.lengths[user])]
     items = log.items if log.item_names is None else [log.item_names[item] for item in log.items]
@@ -60,17 +61,17 @@ def write_histories(folder: Path) -> None:
         first += people
 
 
-def words(*command: object) -> list[str]:
+def command_line(*command: object) -> list[str]:
     print("$ tacit", *command, flush=True)
     return [sys.executable, "-m", "tacit", *map(str, command)]
 
 
 def run(*command: object) -> None:
-    subprocess.run(words(*command), check=True)
+    subprocess.run(command_line(*command), check=True)
 
 
 def start(*command: object) -> subprocess.Popen:
-    return subprocess.Popen(words(*command))
+    return subprocess.Popen(command_line(*command))
 
 
 def free_port() -> int:
@@ -80,7 +81,7 @@ def free_port() -> int:
 
 
 if __name__ == "__main__":
-    began = time.monotonic()
+    started = time.monotonic()
     if len(sys.argv) > 1:
         place = Path(sys.argv[1])
         place.mkdir(parents=True)
@@ -88,4 +89,4 @@ if __name__ == "__main__":
     else:
         with tempfile.TemporaryDirectory() as found:
             main(Path(found))
-    print(f"{time.monotonic() - began:.0f} seconds")
+    print(f"{time.monotonic() - started:.0f} seconds")

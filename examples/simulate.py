@@ -1,4 +1,4 @@
-"""A federation on one machine: price it, run it, ask it.
+"""A simulated federation on one machine: price a plan, run it, evaluate it, recommend.
 
 python examples/simulate.py
 """

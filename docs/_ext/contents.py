@@ -1,7 +1,7 @@
 """Contents: the site's navigation is read from the lists of links that readers of the repository see as well.
 
 A heading of the index and the list below it is one group. The page `README.md` of a folder lists the pages of its folder.
-A page that no list names is shown under *More*, so that it is not lost; `tests/test_docs.py` asks for it to be listed.
+A page that no list names is shown under *More*, so that it is not lost; `tests/project/test_docs.py` fails until it is listed.
 """
 
 import re
@@ -18,7 +18,7 @@ _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 def groups(text: str) -> dict[str, list[str]]:
     """For each heading, the pages that its list names.
 
-    >>> groups("# Tacit\\n## Begin\\n- [Start](start.md): install\\n- [Taste](../CONTRIBUTING.md)\\n## Empty\\nWords.")
+    >>> groups("# Tacit\\n## Begin\\n- [Start](getting-started.md): install\\n- [Taste](../CONTRIBUTING.md)\\n## Empty\\nWords.")
     {'Begin': ['start', 'contributing'], 'Empty': []}
     """
     _, *parts = _HEADING.split(text)

@@ -6,14 +6,23 @@ import numpy as np
 import pytest
 
 from support.toys import Hand, small_world
-from tacit.audit.attacks import ATTACKS, Known, Seen, load_attack
-from tacit.audit.attacks.inversion import Inversion
-from tacit.audit.score import by_chance, by_popularity, expected_precision_of_complement, expected_recall, success
+from tacit.audit.attacks import (
+    ATTACKS,
+    Inversion,
+    ObservedRound,
+    PublicFacts,
+    by_chance,
+    by_popularity,
+    expected_precision_of_complement,
+    expected_recall,
+    load_attack,
+    score_reconstruction,
+)
 from tacit.core.messages import pack, unpack
 from tacit.device.method import build
 from tacit.device.round import step
 from tacit.errors import PlanError
-from tacit.lab.audits.fpl_reconstruction import known, leakage
+from tacit.lab.audits.fpl_reconstruction import leakage, public_facts
 from tacit.lab.data import from_events
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
@@ -49,7 +58,7 @@ def test_from_the_bytes_of_one_message_to_the_person_and_the_hidden_item():
     hand = Hand("fpl", population, wire="rows")
     hand.method = build(choose("fpl", {"hyper.pi": 0.0}).stages[0], population.catalog)
     schema = wire_schema(hand.job, hand.params)
-    attack = Inversion(Known(60, person=0.0025, rival=0.00025), 9)
+    attack = Inversion(PublicFacts(60, person=0.0025, rival=0.00025), 9)
     messages, vectors = [], []
     for device in range(9):
         own = hand.own(device)
@@ -57,7 +66,7 @@ def test_from_the_bytes_of_one_message_to_the_person_and_the_hidden_item():
         vectors.append(np.asarray(home.local["0"]["person"]))
         _, report = step(hand.method, hand.job.mechanism, 0, hand.broadcast, home, own)
         messages.append(unpack(schema, pack(schema, report)).payload)
-    attack.read(Seen.read(hand.params, messages))
+    attack.read(ObservedRound.read(hand.params, messages))
     for device in range(9):
         had = np.unique(population.items[population.offsets[device] : population.offsets[device + 1]])
         guessed = np.flatnonzero(attack.guess()[device])
@@ -76,14 +85,14 @@ def test_the_hidden_item_is_found_in_large_catalogues(items, person_first):
     penalties, rate = Penalties(0.0025, 0.0025, 0.00025), 0.05
     made = jax.vmap(lambda *one: bpr_gradients(*one, penalties))(*map(jnp.asarray, (P, Q[i], Q[j], b[i], b[j])))
     moved = made.rival - (made.g[:, None] * rate * made.person if person_first else 0.0)
-    attack = Inversion(Known(items, rate, penalties.person, penalties.rival, person_first=person_first), 60)
-    attack.read(Seen(Q, b, j[:, None], np.asarray(moved)[:, None], np.asarray(made.bias_rival)[:, None]))
+    attack = Inversion(PublicFacts(items, rate, penalties.person, penalties.rival, person_first=person_first), 60)
+    attack.read(ObservedRound(Q, b, j[:, None], np.asarray(moved)[:, None], np.asarray(made.bias_rival)[:, None]))
     guess = attack.guess()
     assert guess[np.arange(60), i].mean() >= 0.97
     assert guess.sum() <= 60
     # Taken for the other order, the attack finds next to nothing: the test can fail.
-    other = Inversion(Known(items, rate, penalties.person, penalties.rival, person_first=not person_first), 60)
-    other.read(Seen(Q, b, j[:, None], np.asarray(moved)[:, None], np.asarray(made.bias_rival)[:, None]))
+    other = Inversion(PublicFacts(items, rate, penalties.person, penalties.rival, person_first=not person_first), 60)
+    other.read(ObservedRound(Q, b, j[:, None], np.asarray(moved)[:, None], np.asarray(made.bias_rival)[:, None]))
     assert other.guess()[np.arange(60), i].mean() < 0.5
 
 
@@ -123,14 +132,14 @@ def test_pi_is_what_the_sign_tells_and_a_kept_coin_caps_it(world):
 
 def test_a_step_before_the_move_protects_nobody(world):
     run = run_of(world, **{"hyper.pi": 0.0, "hyper.order": "person_first"})
-    assert known(run).person_first
+    assert public_facts(run).person_first
     one = found(leakage(run, rounds=(60,), attacks=("inversion",), devices=PEOPLE), "inversion", 60)
     assert one.precision > 0.98
     assert one.recall == pytest.approx(expected_recall(HISTORY, 60), abs=0.04)
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
+@pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 @pytest.mark.parametrize(
     "privacy",
     [
@@ -174,7 +183,7 @@ def test_what_was_found_stands_on_the_card_and_in_the_report(world):
 def test_success_by_hand():
     guess = np.array([[1, 1, 0, 0], [0, 0, 0, 0]], bool)
     truth = np.array([[1, 0, 0, 0], [1, 1, 0, 0]], bool)
-    assert success(guess, truth) == pytest.approx((0.25, 0.5, 1 / 3))
+    assert score_reconstruction(guess, truth) == pytest.approx((0.25, 0.5, 1 / 3))
     assert by_chance(truth) == pytest.approx((0.375,) * 3)
     assert by_popularity(truth, np.array([5, 1, 0, 2])).precision == 0.75
 

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tacit.audit import evidence
-from tacit.audit.evidence import auc, gaussian_bound, most_accurate, one_run_bound, tpr_at, weigh
+from tacit.audit.evidence import auc, gaussian_bound, most_accurate, one_run_bound, tpr_at, weigh_guesses
 from tacit.cli import app
 from tacit.core.plan import Plan
 from tacit.core.sparse_rows import dense_tree
 from tacit.errors import PlanError
 from tacit.lab.audits.claim_audit import audit
 from tacit.lab.plans.loader import choose, load_plan, plan_names
-from tacit.privacy.mechanisms.cooccurrence import Pairs
-from tacit.privacy.mechanisms.gaussian import Gaussian
-from tacit.privacy.mechanisms.within_organisation import Members
+from tacit.privacy.mechanisms.cooccurrence import RandomizedCooccurrence
+from tacit.privacy.mechanisms.gaussian import GaussianMechanism
+from tacit.privacy.mechanisms.within_organisation import WithinOrganisation
 from tacit.privacy.price import price
 
 # ---- what guesses prove ----
@@ -40,14 +40,14 @@ def test_normal_noise_is_never_refuted(noise, truth):
     rng = np.random.default_rng(0)
     for _ in range(5):
         coins = rng.random(1000) < 0.5
-        found = weigh(coins - 0.5 + noise * rng.normal(size=1000), coins, 1e-5, 0.95, "add_remove")
+        found = weigh_guesses(coins - 0.5 + noise * rng.normal(size=1000), coins, 1e-5, 0.95, "add_remove")
         assert 0.3 * truth < found.curve < truth
         assert 0.1 * truth < found.proved < truth
 
 
 def test_guesses_by_chance_prove_nothing():
     rng = np.random.default_rng(1)
-    found = weigh(rng.normal(size=2000), rng.random(2000) < 0.5, 0.0, 0.95, "replace_one")
+    found = weigh_guesses(rng.normal(size=2000), rng.random(2000) < 0.5, 0.0, 0.95, "replace_one")
     assert (found.proved, found.curve) == (0.0, 0.0)
     assert abs(found.auc - 0.5) < 0.05
 
@@ -142,24 +142,24 @@ def test_runs_are_weighed_together():
 # ---- planted mutants: each claims what the real one claims ----
 
 
-class NoiseForgotten(Gaussian):
+class NoiseForgotten(GaussianMechanism):
     def estimate(self, key, total, n, dials):
         return total[0], jnp.full_like(total[1], self.cohort)
 
 
-class ClipSkipped(Gaussian):
+class ClipSkipped(GaussianMechanism):
     def encode(self, key, update, dials):
         return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), dense_tree(update))
 
 
-class EachLeafByItself(Gaussian):
+class EachLeafByItself(GaussianMechanism):
     """Every leaf is bounded by S, and the noise is that of all leaves bounded by S together."""
 
     def encode(self, key, update, dials):
-        return {name: Gaussian.encode(self, key, {name: leaf}, dials)[name] for name, leaf in update.items()}
+        return {name: GaussianMechanism.encode(self, key, {name: leaf}, dials)[name] for name, leaf in update.items()}
 
 
-class NoiseAfterTheStep(Gaussian):
+class NoiseAfterTheStep(GaussianMechanism):
     """A step of 2, then the noise; accounted for as if the noise had come first."""
 
     @property
@@ -167,13 +167,13 @@ class NoiseAfterTheStep(Gaussian):
         return super().deviation / 2
 
 
-class MembersForgot(Members):
+class MembersForgot(WithinOrganisation):
     @property
     def deviation(self):
         return 0.0
 
 
-class TooHonest(Pairs):
+class TooHonest(RandomizedCooccurrence):
     @property
     def per_position(self):
         return 1.5 * super().per_position
@@ -221,11 +221,11 @@ def test_mistakes_get_a_sentence(monkeypatch):
     with pytest.raises(PlanError, match=r"seeds must name at least one run, got none; \(0,\) is one\."):
         audit(plan, users=10, seeds=())
     with pytest.raises(PlanError, match=r"confidence must lie between 0\.5 and 1, got 2; 0\.99 is usual\."):
-        weigh(np.zeros(2), np.array([True, False]), 0.0, 2.0)
+        weigh_guesses(np.zeros(2), np.array([True, False]), 0.0, 2.0)
     with pytest.raises(
         PlanError, match=r"canaries must be more, got 3, whose coins all fell alike; 100 is a beginning\."
     ):
-        weigh(np.zeros(3), np.ones(3, bool), 0.0, 0.95)
+        weigh_guesses(np.zeros(3), np.ones(3, bool), 0.0, 0.95)
     monkeypatch.setitem(sys.modules, "jax_privacy", None)
     with pytest.raises(PlanError, match=r"needs jax-privacy, which is not installed; pip install 'tacit\[audit\]'\."):
         evidence.load_auditing()
@@ -246,7 +246,7 @@ def test_the_command_prints_a_verdict():
 
 
 def test_the_command_fails_loudly(monkeypatch):
-    monkeypatch.setattr(Gaussian, "estimate", NoiseForgotten.estimate)
+    monkeypatch.setattr(GaussianMechanism, "estimate", NoiseForgotten.estimate)
     made = CliRunner().invoke(app, [*CLI, "--set", "privacy.epsilon=3.9"])  # a program of its own
     assert made.exit_code == 1, made.output
     assert "FAIL: ε = 3.9 is refuted" in made.output

@@ -8,9 +8,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tacit.audit.membership import ENCODINGS, Said, Shadow, encoded, forest_scores, load_forest, loss_scores, success
+from tacit.audit.inference import (
+    ENCODINGS,
+    ModelAnswers,
+    Shadow,
+    encoded,
+    forest_scores,
+    load_forest,
+    loss_scores,
+    score_membership,
+)
 from tacit.errors import DataError, PlanError
-from tacit.lab.audits.membership import ask, infer, shadow_models, sides
+from tacit.lab.audits.membership import infer_membership, model_answers, shadow_models, split_people
 from tacit.lab.data.synthetic import movies
 from tacit.lab.data.synthetic.small import checkerboard
 from tacit.lab.plans.loader import choose
@@ -26,13 +35,13 @@ ITEMS = 20
 TINY = {"hyper.dim": 4, "hyper.hidden": (4,), "hyper.epochs": 1, "hyper.most": 8, "rounds": 0}
 
 
-def people(members: np.ndarray, seed: int, told: float, gap: float = 0.0) -> Said:
+def people(members: np.ndarray, seed: int, told: float, gap: float = 0.0) -> ModelAnswers:
     """People of whom lists begin with item 0 where they are members, so often; and whose losses are lower by the gap."""
     rng, count = np.random.default_rng(seed), members.size
     lists = np.stack([1 + rng.permutation(ITEMS - 1)[:10] for _ in range(count)])
     lists[:, 0] = np.where(members & (rng.random(count) < told), 0, lists[:, 0])
     losses = 10 * np.random.default_rng(99).random(count) - gap * members + 0.1 * rng.normal(size=count)
-    return Said(rng.normal(size=(count, 3)), lists, losses, np.eye(ITEMS))
+    return ModelAnswers(rng.normal(size=(count, 3)), lists, losses, np.eye(ITEMS))
 
 
 def shadow(seed: int, told: float, gap: float = 0.0, count: int = 300) -> Shadow:
@@ -46,7 +55,7 @@ MEMBERS = np.arange(200) % 2 == 0
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_forest_finds_what_lists_tell(encoding):
-    found = success(forest_scores(shadow(0, told=1.0), people(MEMBERS, 1, told=1.0), encoding), MEMBERS)
+    found = score_membership(forest_scores(shadow(0, told=1.0), people(MEMBERS, 1, told=1.0), encoding), MEMBERS)
     assert found.auc > 0.9
     assert found.balanced > 0.85
     assert found.accuracy == pytest.approx(found.balanced)
@@ -56,15 +65,15 @@ def test_a_forest_says_in_of_half_where_there_is_nothing_to_find():
     """Four of five shadow people are in; who is not corrected for would say in of nearly everybody."""
     scores = forest_scores(shadow(0, told=0.0), people(MEMBERS, 1, told=0.0))
     assert 0.3 < (scores > 0).mean() < 0.7
-    assert abs(success(scores, MEMBERS).auc - 0.5) < 0.12
+    assert abs(score_membership(scores, MEMBERS).auc - 0.5) < 0.12
 
 
 def test_losses_are_compared_with_those_of_strangers():
     """Some people are hard to explain for every model; less that, members stand out."""
     gap = 0.5
     target = people(MEMBERS, 7, 0.0, gap)
-    found = success(loss_scores([shadow(seed, 0.0, gap) for seed in range(4)], target), MEMBERS)
-    raw = success(-(target.losses - target.losses.mean()), MEMBERS)
+    found = score_membership(loss_scores([shadow(seed, 0.0, gap) for seed in range(4)], target), MEMBERS)
+    raw = score_membership(-(target.losses - target.losses.mean()), MEMBERS)
     assert raw.auc < 0.65
     assert found.auc > 0.95
     assert found.tpr > 0.5
@@ -72,7 +81,7 @@ def test_losses_are_compared_with_those_of_strangers():
 
 def test_losses_that_say_nothing():
     target = people(MEMBERS, 7, 0.0)
-    found = success(loss_scores([shadow(seed, 0.0) for seed in range(4)], target), MEMBERS)
+    found = score_membership(loss_scores([shadow(seed, 0.0) for seed in range(4)], target), MEMBERS)
     assert abs(found.auc - 0.5) < 0.12
 
 
@@ -83,21 +92,21 @@ def test_mistakes_get_a_sentence(monkeypatch):
     with pytest.raises(PlanError, match=r"needs at least 2 shadow models, to compare one with, got 1\."):
         loss_scores([shadow(0, 0.0)], said)
     with pytest.raises(DataError, match=r"shadow people must be at least 5 and leave 4 of 20 in question, got 18"):
-        sides(movies(20, 60), 18)
+        split_people(movies(20, 60), 18)
     plan = choose("popularity")
     with pytest.raises(PlanError, match=r"seeds must name at least one target, got none"):
-        infer(plan, sides(movies(20, 60), 8), [], seeds=())
+        infer_membership(plan, split_people(movies(20, 60), 8), [], seeds=())
     with pytest.raises(
         DataError, match=r"needs people with features, and this log has none; the world 'movies' has some\."
     ):
-        shadow_models(plan, sides(checkerboard(20)[0], 8), 1)
+        shadow_models(plan, split_people(checkerboard(20)[0], 8), 1)
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
     with pytest.raises(PlanError, match=r"needs scikit-learn, which is not installed; pip install 'tacit\[audit\]'\."):
         load_forest()
 
 
 def test_targets_and_shadows_share_nobody():
-    found = sides(movies(40, 60), 15, seed=3)
+    found = split_people(movies(40, 60), 15, seed=3)
     assert set(found.shadow) | set(found.private) == set(range(40))
     assert (found.shadow.size, found.private.size) == (15, 25)
 
@@ -108,7 +117,7 @@ def test_the_attacker_is_told_what_the_released_model_answers():
     run = simulate(choose("privrec", TINY), log, quiet=True)
     other = {name: 0 * leaf for name, leaf in run.params.items()}
     both = {name: np.stack([other[name], leaf]) for name, leaf in run.params.items()}
-    nothing, said = ask(Models(run.method, both), log, np.array([3, 17]))
+    nothing, said = model_answers(Models(run.method, both), log, np.array([3, 17]))
     assert nothing.lists.tolist() == [list(range(10))] * 2, "a model of zeros prefers nothing"
     odds = np.asarray(run.method.odds(run.params, log.person[17], np.arange(60)))
     assert said.lists[1].tolist() == np.argsort(-odds, kind="stable")[:10].tolist()
@@ -120,7 +129,7 @@ def test_the_attacker_is_told_what_the_released_model_answers():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
+@pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 def test_table_6_stands_beside_the_paper(monkeypatch):
     size = study.Size({"dim": 4, "hidden": (4,), "epochs": 1, "most": 8}, 20, (2,), (1,), (2,), (1.0,), targets=2)
     log = study.Log("movies, tiny", movies(120, 60), size)

@@ -26,11 +26,11 @@ from tacit.lab.plans.loader import choose
 from tacit.lab.plans.publish import make_kit
 from tacit.lab.runs.run import simulate
 from tacit.privacy.budget import Budget
-from tacit.privacy.price import page_of, price
+from tacit.privacy.price import ledger_entry_of, price
 from tacit.server.session.round_policy import Terms
 from tacit.server.session.session import Session
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 ROOT = Path(__file__).resolve().parents[2]
 WHOLE = {"seqmf", "dplcf"}  # their sums are of whole numbers
 COUNTING = choose("popularity", {"privacy.mechanism": "laplace", "privacy.epsilon": 1.0, "privacy.messages": 1})
@@ -565,7 +565,7 @@ def test_a_node_waits_while_its_owner_looks_into_the_ledger(tmp_path, monkeypatc
 
 
 def test_a_shards_ledger_counts_each_person_and_survives(tmp_path):
-    page = page_of(price(COUNTING, 10).stages[0], "plan", "run", 0, 0.0, 100)
+    page = ledger_entry_of(price(COUNTING, 10).stages[0], "plan", "run", 0, 0.0, 100)
     purse = ShardPurse(tmp_path / "ledger", ["a", "b", "c"], Budget(2.5))
     assert purse.allowances(page, 5).tolist() == [2, 2, 2]
     purse.reserve(page, np.array([0, 2]), "x")

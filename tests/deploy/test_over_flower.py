@@ -24,7 +24,7 @@ from tacit.lab.runs.run import simulate
 
 pytestmark = [
     pytest.mark.deployed,
-    pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning"),
+    pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning"),
 ]
 WHOLE = {"seqmf", "dplcf"}
 

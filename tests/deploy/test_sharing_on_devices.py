@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from support.deployment import RUN, Town, post, short_world, write_history
 from support.toys import ITEMS, close
-from tacit.audit.attacks import Known, Seen, load_attack
+from tacit.audit.attacks import ObservedRound, PublicFacts, load_attack
 from tacit.cli import app
 from tacit.core.catalog import Catalog, Field
 from tacit.core.messages import unpack
@@ -265,10 +265,10 @@ def test_from_the_next_message_on_a_listed_item_is_in_no_pair(town):
     item = int(town.world.items[0])
 
     def read(reports: list[bytes], name: str) -> np.ndarray:
-        known = Known(ITEMS, 0.05, 0.0025, 0.00025)
+        known = PublicFacts(ITEMS, 0.05, 0.0025, 0.00025)
         attack = load_attack(name)(known, 1)
         for params, report in zip(heard, reports):
-            attack.read(Seen.read(params, [unpack(town.kit.report(0), report).payload]))
+            attack.read(ObservedRound.read(params, [unpack(town.kit.report(0), report).payload]))
         return attack.guess()[0]
 
     heard = []

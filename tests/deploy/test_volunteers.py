@@ -20,7 +20,7 @@ from tacit.lab.runs.run import simulate
 from tacit.privacy.sampler import build_sampler
 from tacit.server.session.session import Session
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 COHORT = {"sampler": "volunteers", "count": 2, "share": 0.5}
 FIRST = choose("fcf", {"rounds": 3, "hyper.dim": 2, "cohort": COHORT}).stages
 THEN = choose("fcf", {"rounds": 2, "hyper.dim": 2, "privacy.mechanism": "laplace", "privacy.epsilon": 1.0}).stages
@@ -73,7 +73,7 @@ def test_two_stages_of_privrec_with_volunteers_end_where_the_simulator_does(tmp_
 
 def test_the_claim_is_for_everybody_else_and_volunteers_have_their_own_beside_it(town):
     cost = town.kit.price
-    assert cost.whole.conditions[0].startswith(f"for everybody else, replaced by anybody else: {AGREED.size} agreed")
+    assert cost.whole.conditions[0].startswith(f"for all other users, each replaced by any user: {AGREED.size} agreed")
     assert cost.whole.epsilon == pytest.approx(1.0)
     assert cost.beside[0].epsilon == float("inf")
 
@@ -232,7 +232,7 @@ def test_people_volunteer_and_withdraw_by_command_and_are_told_the_price(town):
     home = ["--home", town.folder / "home1"]
     printed = tacit("device", "volunteer", *home, "--user", "000001")
     assert "asks-some: ε = ∞ per run" in printed
-    assert f"for volunteers: {AGREED.size} agreed to be asked in stage 1" in printed
+    assert f"for volunteers: {AGREED.size} agreed to take part in stage 1" in printed
     assert "1 people of this device volunteer" in printed
     assert json.loads(tacit("device", "status", *home, "--json"))["volunteers"] == 1
     tacit("device", "volunteer", *home)

@@ -27,7 +27,7 @@ from tacit_papers.dplcf.readings import channel, inverse, printed_inverse
 
 HAD = np.array([[1, 1, 0], [1, 0, 1], [1, 1, 0], [0, 1, 0], [0, 0, 1]])  # five people, three items
 SAID = np.array([[1, 1, 1], [1, 0, 1], [1, 1, 0], [1, 1, 0], [0, 1, 1]])
-LOUD = "ignore::tacit.lab.analysis.feasibility.HopelessWarning"
+LOUD = "ignore::tacit.lab.analysis.feasibility.FeasibilityWarning"
 
 
 def table(said, recipe="clamp", measure="jaccard", k=2, strength=3.0, **odds):

@@ -20,7 +20,7 @@ from tacit.lab.evaluation.splits import Cases, Split, latest
 from tacit.lab.plans.loader import suggested
 from tacit.lab.runs.run import simulate
 from tacit.lab.simulation.engine import fold, wake, wire_schema
-from tacit.server.round import collect, nothing, trained
+from tacit.server.round import add_reports, nothing, trained
 
 TOY = '''"""Toy: likes what has a number near the person's mean item. A sixth method, in one file."""
 
@@ -152,7 +152,7 @@ def _by_hand(hand, devices, through_the_wire):
         own = hand.own(device)
         _, report = step(hand.method, hand.job.mechanism, 0, hand.broadcast, hand.home(device, own), own)
         report = unpack(schema, pack(schema, report)) if through_the_wire else report
-        total = collect(hand.job.mechanism, total, jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], report))
+        total = add_reports(hand.job.mechanism, total, jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], report))
     return total
 
 
@@ -198,7 +198,7 @@ def test_silent_after_the_allowance(name):
     assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(dense_tree(report.payload)))
     assert not np.asarray(report.weight).any()
     empty = nothing(hand.job.mechanism, hand.params, hand.trains, 1, hand.job.update)
-    same(collect(hand.job.mechanism, empty, jax.tree.map(lambda leaf: leaf[None], report)), empty)
+    same(add_reports(hand.job.mechanism, empty, jax.tree.map(lambda leaf: leaf[None], report)), empty)
 
 
 @every

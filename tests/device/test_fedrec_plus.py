@@ -142,7 +142,7 @@ def test_there_is_no_guarantee_and_the_price_states_what_is_visible():
     assert claim.epsilon == math.inf
     whole = price(choose("fedrec-plus"), 100).whole
     assert whole.epsilon == math.inf
-    assert any("a denoising client sees which items its guests made up" in word for word in whole.conditions)
+    assert any("a denoising client sees which items other clients invented" in word for word in whole.conditions)
     assert any("the two together see" in word for word in whole.conditions)
 
 

@@ -34,7 +34,7 @@ from tacit.privacy.price import price
 from tacit.privacy.sampler import build_sampler
 from tacit.server.rule import build_rule
 
-LOUD = "ignore::tacit.lab.analysis.feasibility.HopelessWarning"
+LOUD = "ignore::tacit.lab.analysis.feasibility.FeasibilityWarning"
 TINY = {
     "hyper.width": 6, "hyper.dim": 8, "hyper.heads": 2, "hyper.hidden": 4, "hyper.window": 6, "hyper.short": 3,
     "hyper.batch": 8, "hyper.group": 4, "hyper.each": 4,
@@ -334,7 +334,7 @@ def test_the_published_size_and_its_guarantee():
 def test_laplace_open_has_no_guarantee():
     with pytest.raises(PlanError, match=r"privacy\.epsilon is a promise that laplace_open cannot keep; give scale"):
         build_mechanism({"mechanism": "laplace_open", "scale": 1.0, "epsilon": 1.0})
-    with pytest.raises(PlanError, match=r"privacy\.scale is missing; laplace_open must be told"):
+    with pytest.raises(PlanError, match=r"privacy\.scale of laplace_open is missing; give the scale"):
         build_mechanism({"mechanism": "laplace_open"})
 
 
@@ -418,7 +418,9 @@ def test_the_number_of_users_is_released():
 
 
 def test_within_organisation_states_its_guarantee():
-    with pytest.raises(PlanError, match=r"privacy of members must give epsilon \(for the run\) or noise, got neither"):
+    with pytest.raises(
+        PlanError, match=r"privacy of within_organisation must give epsilon \(for the run\) or noise, got neither"
+    ):
         build_mechanism({"mechanism": "within_organisation"})
     with pytest.raises(PlanError, match=r"privacy\.epsilon = 1 is a promise that noise = 1 does not keep"):
         build_mechanism({"mechanism": "within_organisation", "epsilon": 1.0, "noise": 1.0}).settle(

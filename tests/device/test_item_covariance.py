@@ -19,7 +19,7 @@ from tacit.privacy.price import price
 from tacit.server.rules.principal_directions import directions
 
 KEY = jax.random.key(0)
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 
 
 def two_camps(people: int = 40, items: int = 8):
@@ -123,5 +123,5 @@ def test_a_share_without_epsilon_is_refused():
 def test_a_share_needs_rounds_of_all_devices():
     settings = {"cohort": {"sampler": "poisson", "rate": 0.1}}
     plan = choose("fcf", {"privacy": {"mechanism": "gaussian", "epsilon": 1.0, "share": 0.5}, **settings})
-    with pytest.raises(PlanError, match="takes rounds of everybody"):
+    with pytest.raises(PlanError, match="requires rounds of all devices"):
         price(plan, 1000)

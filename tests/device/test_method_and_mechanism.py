@@ -21,8 +21,7 @@ from tacit.errors import PlanError
 from tacit.lab.data import from_events
 from tacit.lab.plans.loader import DroppedWarning, choose, misfit, refusals, suggested
 from tacit.lab.simulation.federation import Federation
-from tacit.privacy.mechanism import build_mechanism, mechanism_class, mechanism_names
-from tacit.privacy.mechanisms._parts.total import collect, empty
+from tacit.privacy.mechanism import add_reports, build_mechanism, empty_total, mechanism_class, mechanism_names
 from tacit.privacy.price import price, settle
 from tacit.server.round import begin, close
 from tacit.server.rule import build_rule
@@ -90,8 +89,8 @@ def test_a_mechanism_that_is_taken_makes_a_round(method, mechanism):
     def turn(update, weight, params):
         memory, key = begin(made, rule, stage.trains, params), jax.random.key(0)
         report = Report(made.encode(key, update, memory.dials), weight, jnp.asarray(True))
-        total = empty(made, jax.tree.map(jnp.zeros_like, dense_tree(update)), weight.shape[0])
-        total = collect(made, total, jax.tree.map(lambda leaf: leaf[None], report))
+        total = empty_total(made, jax.tree.map(jnp.zeros_like, dense_tree(update)), weight.shape[0])
+        total = add_reports(made, total, jax.tree.map(lambda leaf: leaf[None], report))
         return close(key, made, rule, stage.trains, params, total, memory)[0]
 
     after = jax.eval_shape(turn, update, weight, params)
@@ -172,7 +171,7 @@ def test_a_pooled_fit_takes_no_mechanism_and_what_sends_nothing_needs_none(metho
     stage = suggested(method).stages[0]
     if stage.trains:
         with pytest.raises(
-            PlanError, match=r"'gaussian' is an empty promise: under cohort\.sampler = .* no mechanism is asked"
+            PlanError, match=r"'gaussian' is an empty promise: under cohort\.sampler = .* without a mechanism"
         ):
             plan_of(method, "gaussian")
     else:

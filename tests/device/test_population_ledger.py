@@ -15,15 +15,15 @@ from tacit.device.ledger.ledger import Ledger
 from tacit.device.ledger.population_ledger import Ledgers
 from tacit.device.round import enter, step
 from tacit.errors import RunError
-from tacit.lab.analysis.feasibility import HopelessWarning
+from tacit.lab.analysis.feasibility import FeasibilityWarning
 from tacit.lab.data import from_events
 from tacit.lab.plans.loader import complete, load_plan
 from tacit.lab.runs.run import simulate
 from tacit.privacy.budget import Budget
-from tacit.privacy.price import page_of, price
+from tacit.privacy.price import ledger_entry_of, price
 from tacit.server.round import open_round
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 LAPLACE = {"mechanism": "laplace", "epsilon_per_message": 0.5}
 
 
@@ -139,7 +139,7 @@ def test_a_device_with_its_own_ledger_falls_silent_where_the_simulator_does(tmp_
     world, budget, sent = small_world(3), Budget(1.4), []
     hand = Hand("fcf", world, **LAPLACE, messages=2)
     stage = price(complete(Plan("p", (hand.stage,))), len(world)).stages[0]
-    page = page_of(stage, "digest", "", 0, 0.0, 100)
+    page = ledger_entry_of(stage, "digest", "", 0, 0.0, 100)
     for run in ("monday", "tuesday", "wednesday"):
         with Ledger.open(tmp_path / "ledger", budget) as ledger:
             allowance = ledger.allowance(page.event, most=2)
@@ -157,10 +157,10 @@ def test_a_device_with_its_own_ledger_falls_silent_where_the_simulator_does(tmp_
 
 def test_a_large_population_is_composed_once_for_each_kind_of_past():
     users = range(200_000)
-    page = page_of(price(plan_of(), 1000).stages[0], "digest", "run", 0, 0.0, 100)
+    page = ledger_entry_of(price(plan_of(), 1000).stages[0], "digest", "run", 0, 0.0, 100)
     ledgers = Ledgers(users).write(page, np.arange(200_000) % 4)
     epsilon = ledgers.spent(Budget(5.0), 0.0)
     np.testing.assert_allclose(epsilon, 0.5 * (np.arange(200_000) % 4))
     with warnings.catch_warnings():
-        warnings.simplefilter("error", HopelessWarning)
+        warnings.simplefilter("error", FeasibilityWarning)
         assert ledgers.allowances(page, 100, Budget(1.5)).max() == 3

@@ -16,7 +16,7 @@ from tacit.device.method import build
 from tacit.device.methods.seqmf_eb import draw_day
 from tacit.device.round import KEYS
 from tacit.errors import DataError, PlanError
-from tacit.lab.analysis.feasibility import HopelessWarning
+from tacit.lab.analysis.feasibility import FeasibilityWarning
 from tacit.lab.data import from_events
 from tacit.lab.data.synthetic import apps
 from tacit.lab.evaluation.candidates import Installed, SeenBefore
@@ -390,7 +390,7 @@ def tiny():
 
 def run_of(plan, log, **settings):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", HopelessWarning)  # so few people can learn next to nothing through noise
+        warnings.simplefilter("ignore", FeasibilityWarning)  # so few people can learn next to nothing through noise
         run = simulate(plan, log, quiet=True, performance=Performance(grid=ONE_SHAPE), settings=settings)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.params))
     return run
@@ -499,5 +499,5 @@ def test_the_card_says_what_a_device_needs(name, sends, tiny):
         assert run.cost["message_bytes"] == run.bytes_up_per_device
         assert run.cost["working_bytes"] > 4 * tiny.catalog.n_items
     page = to_markdown(run.card)
-    assert "What it asks of a device" in page
+    assert "Cost on a device" in page
     assert ("one round, ms" in page) == sends

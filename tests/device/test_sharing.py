@@ -13,8 +13,8 @@ from support.toys import close
 from tacit.cli import app
 from tacit.device.histories import check_people
 from tacit.errors import DataError, PlanError
-from tacit.lab.analysis.feasibility import outlook
-from tacit.lab.analysis.report_data import dossier
+from tacit.lab.analysis.feasibility import assess_feasibility
+from tacit.lab.analysis.report_data import report_data
 from tacit.lab.audits.claim_audit import audit
 from tacit.lab.audits.fpl_reconstruction import leakage
 from tacit.lab.data.datasets import as_population
@@ -86,9 +86,9 @@ def test_one_share_for_everybody_is_the_plan_s_own():
 def test_everything_that_prepares_a_history_has_the_field(tmp_path):
     """Outlook, trials, dossiers, attacks, single devices, strangers, comparisons, folders and updates."""
     plan, log = choose("fpl", OWN), as_population(table(), [choose("fpl", OWN)])
-    assert outlook(plan, log.catalog, USERS)[0].operations > 0
+    assert assess_feasibility(plan, log.catalog, USERS)[0].operations > 0
     made = trial(plan, log, "full", out=tmp_path / "run", quiet=True)
-    assert dossier(made)["specimen"]["kind"] == "report"
+    assert report_data(made)["specimen"]["kind"] == "report"
     alone = simulate(plan, log, performance=Performance("debug"), quiet=True)
     close(alone.params, simulate(plan, log, quiet=True).params)
     assert alone.recommend(history=[int(log.item_names[0])], k=3).height == 3

@@ -24,7 +24,7 @@ from tacit.privacy.card import card, to_markdown
 from tacit.privacy.price import price
 from tacit.privacy.sampler import build_sampler
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 KEY = jax.random.key(5, impl=KEYS)
 VOLUNTEERS = {"sampler": "volunteers", "count": 4, "share": 0.3}
 
@@ -50,12 +50,12 @@ def test_an_open_first_stage_voids_the_plan_and_the_conditional_claim_stands_bes
     assert "only if what stage 1 learned were public" in page
 
 
-@pytest.mark.parametrize(("name", "words"), [("optin", "agreed to be asked in"), ("public", "are public")])
+@pytest.mark.parametrize(("name", "words"), [("optin", "agreed to take part in"), ("public", "are public")])
 def test_the_claim_covers_all_but_the_volunteers(name, words):
     cost, alone = price(choose(f"dp-privrec-two-{name}"), 4832), price(choose("dp-privrec-paper"), 4832).whole
     agreed = int(build_sampler(cost.plan.stages[0].cohort).reach(4832).sum())
     assert cost.whole.epsilon == alone.epsilon
-    assert cost.whole.conditions[0].startswith("for everybody else, replaced by anybody else: ")
+    assert cost.whole.conditions[0].startswith("for all other users, each replaced by any user: ")
     assert words in cost.whole.conditions[0]
     assert str(agreed) in cost.whole.conditions[0]
     (beside,) = cost.beside

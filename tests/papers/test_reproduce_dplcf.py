@@ -29,7 +29,7 @@ from tacit_papers.dplcf.study import (
     tuned,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 
 
 @pytest.fixture(scope="module")

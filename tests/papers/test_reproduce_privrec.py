@@ -10,9 +10,9 @@ import pytest
 
 from tacit.lab.data.sources.apps import SURROUNDINGS
 from tacit.lab.data.synthetic import movies
-from tacit.privacy.accounting.accountant import overcounted
 from tacit.privacy.price import price
 from tacit_papers import Options, paper
+from tacit_papers.prices import overcounted
 from tacit_papers.privrec import stages, study
 from tacit_papers.privrec.orders import falls, faster, order, plateau, reached, rises
 from tacit_papers.privrec.printed import COLUMNS, ORDER, TABLE2, TABLE3
@@ -31,7 +31,7 @@ from tacit_papers.privrec.stages import (
 )
 from tacit_papers.privrec.study import CHANCE, SIZES, STAND_IN, Log, Study, app_log, movie_log, plan_of
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 
 TINY = study.Size(
     {"dim": 4, "hidden": (4,), "epochs": 1, "most": 16, "rate": 0.1}, 20, (2, 4), (1, 2), (2, 4), (1.0, 8.0)

@@ -26,10 +26,9 @@ from tacit.privacy.accounting.accountant import (
     gaussian_delta,
     gaussian_epsilon,
     gaussian_noise,
-    group,
+    group_privacy,
     guess_bound,
     kov,
-    overcounted,
     parallel,
     per_message,
     pld_fixed,
@@ -40,6 +39,7 @@ from tacit.privacy.accounting.accountant import (
     rdp_poisson,
 )
 from tacit.privacy.accounting.events import FixedGaussian, FixedPure, Gaussian, PoissonGaussian, Pure, Unbounded
+from tacit_papers.prices import overcounted
 
 REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE
 MOVIELENS = (4800, 30)
@@ -102,8 +102,8 @@ def test_small_parts():
     assert guess_bound(0.0, 1.0) == 1.0
     assert parallel([1.0, 3.0, 2.0]) == 3.0
     assert parallel([]) == 0.0
-    assert group(2.0, 60) == 120.0
-    assert group(1.0 / 0.5, 2) == 4.0  # an L1 clip of 1 under Laplace noise of scale 0.5, replaced: 2C/λ
+    assert group_privacy(2.0, 60) == 120.0
+    assert group_privacy(1.0 / 0.5, 2) == 4.0  # an L1 clip of 1 under Laplace noise of scale 0.5, replaced: 2C/λ
 
 
 # PrivRec at δ = 1e-6, z = 1, 1000 rounds. Columns: cohort, devices, every member counted, classic RDP, RDP, PLD lower and
@@ -384,7 +384,7 @@ def fresh_upstream():
 def test_as_it_is_the_library_gives_no_warning(fresh_upstream):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert rdp.changes(rdp.upstream()) == []
+        assert rdp.upstream_changes(rdp.upstream()) == []
 
 
 def test_a_library_that_counts_responses_is_noticed_and_nothing_else_changes(fresh_upstream, monkeypatch):

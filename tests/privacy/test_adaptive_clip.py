@@ -18,7 +18,7 @@ from support.toys import same
 from tacit.core.messages import Report
 from tacit.core.run_folder import Folder
 from tacit.errors import PlanError, RunError
-from tacit.lab.analysis.report_data import dossier
+from tacit.lab.analysis.report_data import report_data
 from tacit.lab.audits.claim_audit import audit
 from tacit.lab.data.synthetic.small import tastes
 from tacit.lab.plans.loader import choose
@@ -28,27 +28,27 @@ from tacit.lab.simulation.engine import Tally
 from tacit.lab.simulation.federation import Performance
 from tacit.privacy.card import card, to_markdown
 from tacit.privacy.mechanism import build_mechanism
-from tacit.privacy.mechanisms._parts.adaptive_clip import WITHIN, count_noise, moved, sum_noise
+from tacit.privacy.mechanisms._parts.clipped_sum import WITHIN, count_noise, next_bound, sum_noise
 from tacit.privacy.price import price
 from tacit.privacy.sampler import build_sampler
-from tacit.server.round import begin, close, collect, nothing
+from tacit.server.round import add_reports, begin, close, nothing
 from tacit.server.rules.mean_step import MeanStep
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 WORLD = tastes(devices=90, items=60, events=10)
 LENGTHS = np.sqrt([np.unique(WORLD.items[a:b]).size for a, b in zip(WORLD.offsets, WORLD.offsets[1:])])
 COHORTS = {"all": {}, "fixed": {"count": 30}, "poisson": {"rate": 0.3}, "pass": {"count": 30}}
 
 
 def settled(cohort="all", rounds=20, devices=100, **privacy):
-    exposure = build_sampler({"sampler": cohort, **COHORTS[cohort]}).exposure(stage_runner, devices)
+    exposure = build_sampler({"sampler": cohort, **COHORTS[cohort]}).exposure(rounds, devices)
     return build_mechanism({"mechanism": "gaussian", **privacy}).settle(exposure), exposure
 
 
 def counting(rounds=40, **settings):
     """Everybody says round after round what they have: √items long, each time."""
     privacy = {"mechanism": "gaussian", "noise": 1.0, "quantile": 0.5, **settings}
-    return choose("popularity", {"rounds": stage_runner, "privacy": privacy})
+    return choose("popularity", {"rounds": rounds, "privacy": privacy})
 
 
 def clips(run):
@@ -121,7 +121,7 @@ def test_price_and_card_say_what_the_count_takes():
     assert 0 < noise["spent_on_count"] <= 0.01 + 1e-9
     assert noise["noise_of_sum"] > noise["noise"]
     assert "| spent on count |" in to_markdown(card(cost))
-    assert "the server sees whether each update was within the clip" in cost.stages[0].visible
+    assert "the server sees whether each update was within the clip bound" in cost.stages[0].visible
 
 
 def test_plans_without_a_quantile_have_the_digest_they_had():
@@ -213,7 +213,7 @@ def test_the_clip_stays_where_it_can_be_read():
 def test_noise_pulls_the_clip_to_neither_side(noise):
     """Also next to a quantile of 1; and one round moves it by e^rate at most."""
     shares = 0.99 + noise * np.random.default_rng(0).normal(size=100_000).astype(np.float32)
-    steps = np.log(moved(jnp.float32(1.0), jnp.asarray(shares), 0.99, 0.2, 1.0))
+    steps = np.log(next_bound(jnp.float32(1.0), jnp.asarray(shares), 0.99, 0.2, 1.0))
     assert abs(steps.mean()) < 5 * steps.std() / math.sqrt(steps.size)
     assert np.abs(steps).max() <= 0.2 * (1 + 1e-5)
 
@@ -233,13 +233,13 @@ def test_the_clip_converges_to_the_quantile_of_known_lengths(quantile):
 def _path(mechanism, lengths, rounds=200):
     """The clip of every round."""
     rule, params = MeanStep(), {"x": jnp.zeros(2)}
-    keys = jax.random.split(jax.random.key(1), stage_runner)
+    keys = jax.random.split(jax.random.key(1), rounds)
 
     @jax.jit
     def turn(key, memory):
         say = lambda length: mechanism.encode(key, {"x": length * jnp.array([0.6, -0.8])}, memory.dials)  # noqa: E731
         reports = Report(jax.vmap(say)(lengths), jnp.ones((lengths.size, 1)), jnp.ones(lengths.size, bool))
-        total = collect(mechanism, nothing(mechanism, params, ("x",), 1), reports)
+        total = add_reports(mechanism, nothing(mechanism, params, ("x",), 1), reports)
         return close(key, mechanism, rule, ("x",), params, total, memory)[1]
 
     memory, path = begin(mechanism, rule, ("x",), params), []
@@ -260,7 +260,7 @@ def test_a_run_tells_the_clip_of_every_round():
     assert run.dials(0) == {"clip": clips(run)[-1]}
     assert run.card["dials"] == [{"stage": 1, "dial": "clip", "first": 50.0, "last": clips(run)[-1]}]
     assert f"| clip of stage 1 | 50 → {clips(run)[-1]:.4g} |" in to_markdown(run.card)
-    told = dossier(run)
+    told = report_data(run)
     assert [row["dials"]["clip"] for row in told["rounds"]] == clips(run)
     assert {view["leaf"]: view["of"] for view in told["specimen"]["views"]} == {"counts": 60, WITHIN: 1}
     assert json.loads(json.dumps(told))["card"]["dials"] == told["card"]["dials"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tacit.errors import PlanError
 from tacit.privacy.accounting.events import FixedGaussian, Gaussian, PoissonGaussian, Pure, Unbounded
-from tacit.privacy.budget import DAY, Budget, Entry, Tally, allowance, spent
+from tacit.privacy.budget import DAY, Budget, BudgetTally, Entry, allowance, spent
 
 FIXED = FixedGaussian(noise=1.0, cohort=10, devices=1000)
 
@@ -108,17 +108,17 @@ def test_one_more_message_never_costs_less(entries, delta):
 def test_the_order_is_irrelevant(entries, stages, chance):
     budget, mixed = Budget(1.0, 1e-6), [*entries, *stages]
     shuffled = chance.sample(mixed, len(mixed))
-    assert Tally(budget, shuffled).events == Tally(budget, mixed).events  # all that ε is computed from
+    assert BudgetTally(budget, shuffled).events == BudgetTally(budget, mixed).events  # all that ε is computed from
 
 
 @given(pure_entries, whole_stages, st.data())
 def test_what_is_taken_away_leaves_no_trace(entries, stages, data):
     mixed = [*entries, *stages]
     gone = data.draw(st.sets(st.sampled_from(range(len(mixed)))) if mixed else st.just(set()))
-    tally = Tally(Budget(1.0), mixed)
+    tally = BudgetTally(Budget(1.0), mixed)
     for place in gone:
         tally.add(mixed[place], -1)
-    assert tally.events == Tally(Budget(1.0), [e for place, e in enumerate(mixed) if place not in gone]).events
+    assert tally.events == BudgetTally(Budget(1.0), [e for place, e in enumerate(mixed) if place not in gone]).events
 
 
 def test_every_kind_of_event_composes():
@@ -152,7 +152,7 @@ def test_a_whole_stage_counts_once_whatever_was_drawn(event):
 
 
 def test_more_reports_than_planned_rounds_are_not_covered_by_the_plan():
-    tally = Tally(Budget(1.0), [entry(FIXED, round=round, rounds=5) for round in range(8)])
+    tally = BudgetTally(Budget(1.0), [entry(FIXED, round=round, rounds=5) for round in range(8)])
     assert tally.events == ((FIXED, 8),)
 
 
@@ -222,7 +222,7 @@ def test_an_allowance_fits_and_one_more_would_not(entries, event, epsilon, delta
     number = allowance(entries, event, budget, 0.0, most)
 
     def covered(count):
-        return budget.covers(Tally(budget, entries).epsilon_with(entry(event), count))
+        return budget.covers(BudgetTally(budget, entries).epsilon_with(entry(event), count))
 
     assert 0 <= number <= most
     assert number == 0 or covered(number)

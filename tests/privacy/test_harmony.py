@@ -63,9 +63,9 @@ def test_packing_and_unpacking(data):
     numbers = data.draw(st.integers(1, sampled_signs.MOST))
     place = data.draw(st.lists(st.integers(0, numbers - 1), min_size=1, max_size=9))
     plus = data.draw(st.lists(st.booleans(), min_size=len(place), max_size=len(place)))
-    packed = jax.jit(partial(sampled_signs.pack, numbers=numbers))(np.array(place, np.int32), np.array(plus))
+    packed = jax.jit(partial(sampled_signs.pack_signs, numbers=numbers))(np.array(place, np.int32), np.array(plus))
     assert packed.shape == (math.ceil(len(place) * (1 + math.ceil(math.log2(numbers))) / 8),)
-    found, signs = jax.jit(partial(sampled_signs.unpack, count=len(place), numbers=numbers))(packed)
+    found, signs = jax.jit(partial(sampled_signs.unpack_signs, count=len(place), numbers=numbers))(packed)
     assert found.tolist() == place
     assert signs.tolist() == [1 if sign else -1 for sign in plus]
 
@@ -73,7 +73,9 @@ def test_packing_and_unpacking(data):
 @pytest.mark.parametrize(("numbers", "count"), [(7, 3), (5, 5), (12, 1), (6, 4)])
 def test_every_set_of_positions_is_equally_likely(numbers, count):
     n = 40_000
-    drawn = jax.vmap(lambda key: sampled_signs.distinct(key, count, numbers))(jax.random.split(jax.random.key(1), n))
+    drawn = jax.vmap(lambda key: sampled_signs.distinct_positions(key, count, numbers))(
+        jax.random.split(jax.random.key(1), n)
+    )
     sets, seen = np.unique(np.asarray(drawn), axis=0, return_counts=True)
     assert (np.diff(sets, axis=1) > 0).all()  # different, ascending
     assert len(sets) == math.comb(numbers, count)
@@ -82,7 +84,7 @@ def test_every_set_of_positions_is_equally_likely(numbers, count):
 
 
 def test_positions_reach_as_far_as_whole_numbers_do():
-    drawn = sampled_signs.distinct(jax.random.key(3), 500, sampled_signs.MOST)
+    drawn = sampled_signs.distinct_positions(jax.random.key(3), 500, sampled_signs.MOST)
     assert int(drawn.min()) >= 0
     assert int(drawn.max()) > 0.98 * sampled_signs.MOST
     assert len(set(drawn.tolist())) == 500
@@ -93,7 +95,7 @@ def test_reading_rows_is_reading_the_table():
     update = {"b": rows, "a": jnp.array([5, 6], jnp.int32), "c": jnp.float32(9)}
     flat = sampled_signs.flatten(update)
     assert flat.tolist()[:2] == [5, 6]  # sorted path order
-    np.testing.assert_array_equal(sampled_signs.read(update, jnp.arange(24)), flat)
+    np.testing.assert_array_equal(sampled_signs.numbers_at(update, jnp.arange(24)), flat)
     layout = sampled_signs.layout_of(update)
     same(layout.split(flat), jax.tree.map(lambda leaf: leaf.astype(jnp.float32), dense_tree(update)))
 
@@ -235,7 +237,7 @@ def test_nothing_to_say_takes_the_same_form_and_fair_coins(name, options):
         plus = np.unpackbits(np.asarray(nothing["word"]), axis=1, count=2)
     else:
         packed = [made["signs"] if isinstance(made, dict) else made for made in (nothing, something)]
-        (place, sign), (other, _) = (sampled_signs.unpack(made, 2, 8) for made in packed)
+        (place, sign), (other, _) = (sampled_signs.unpack_signs(made, 2, 8) for made in packed)
         np.testing.assert_array_equal(place, other)  # chance alone chose them
         assert chisquare(np.bincount(np.asarray(place).reshape(-1), minlength=8)).pvalue > 1e-3
         plus = np.asarray(sign) > 0
@@ -259,8 +261,8 @@ class WholeEpsilon(Harmony):
     """Gives ε to every sign, not ε/k."""
 
     @property
-    def lean(self):
-        return sampled_signs.lean_of(self.share)
+    def coin_bias(self):
+        return sampled_signs.coin_bias_of(self.share)
 
 
 class TouchedOnly(Harmony):
@@ -273,8 +275,8 @@ class TouchedOnly(Harmony):
         scores = jnp.where(used, jax.random.uniform(where, used.shape), -1.0)
         place = jnp.sort(jax.lax.top_k(scores, self.parts)[1])
         coins = jax.random.bits(toss, (self.parts,), jnp.uint32)
-        plus = coins < sampled_signs.plus_below(sampled_signs.read(update, place), self.lean)
-        return sampled_signs.pack(place, plus, used.size)
+        plus = coins < sampled_signs.plus_below(sampled_signs.numbers_at(update, place), self.coin_bias)
+        return sampled_signs.pack_signs(place, plus, used.size)
 
 
 def test_a_mutant_that_spends_epsilon_on_every_sign_is_caught():
@@ -287,7 +289,7 @@ def test_a_mutant_that_draws_from_what_was_touched_is_caught():
     a, b, n = [1.0, 1, 0, 0, 0, 0], [0.0, 0, 0, 0, 1, 1], 50_000
 
     def first(mechanism, x, seed):
-        return np.asarray(sampled_signs.unpack(encoded(mechanism, x, n, seed), 1, 6)[0])[:, 0] == 0
+        return np.asarray(sampled_signs.unpack_signs(encoded(mechanism, x, n, seed), 1, 6)[0])[:, 0] == 0
 
     honest, mutant = (kind(epsilon=1.0, k=1).settle(exposure()) for kind in (Harmony, TouchedOnly))
     assert shown(first(mutant, a, 1), first(mutant, b, 2)) > 5 > 1.0
@@ -335,7 +337,7 @@ def test_the_printed_server_gives_a_faint_direction(numbers, devices, k, slope, 
 
 
 def payload(signs, scale, place=(0, 1)):
-    packed = [sampled_signs.pack(jnp.array(place), jnp.array(row) > 0, 3) for row in signs]
+    packed = [sampled_signs.pack_signs(jnp.array(place), jnp.array(row) > 0, 3) for row in signs]
     return {"scale": jnp.array(scale, jnp.float32), "signs": jnp.stack(packed)}
 
 
@@ -355,7 +357,7 @@ def test_the_printed_server_by_hand():
 
 def test_fair_coins_are_allowed_as_printed():
     mechanism = settled("qharmony", form="paper", server="paper", epsilon_of_signs=0.0)
-    assert (mechanism.lean, mechanism.k, mechanism.spread(10, 5).noise) == (0, 1, math.inf)
+    assert (mechanism.coin_bias, mechanism.k, mechanism.spread(10, 5).noise) == (0, 1, math.inf)
     law = mechanism.law(vector(1.0, -1.0))
     assert set(law.values()) == {0.25}
 
@@ -393,9 +395,9 @@ def test_the_signed_scale_of_rows_counts_the_rows_they_lack():
 @pytest.mark.parametrize(
     ("settings", "rule"),
     [
-        ({"mechanism": "harmony"}, "privacy of Harmony must give epsilon"),
-        ({"mechanism": "qharmony"}, "privacy of QHarmony must give epsilon"),
-        ({"mechanism": "kashin"}, "privacy of Kashin must give epsilon"),
+        ({"mechanism": "harmony"}, "privacy of harmony must give epsilon"),
+        ({"mechanism": "qharmony"}, "privacy of qharmony must give epsilon"),
+        ({"mechanism": "kashin"}, "privacy of kashin must give epsilon"),
         ({"mechanism": "harmony", "epsilon": 0.0}, "privacy.epsilon must be at least 1e-06, got 0.0"),
         ({"mechanism": "harmony", "epsilon": 1.0, "k": 0}, "privacy.k must be at least 1, got 0"),
         ({"mechanism": "qharmony", "epsilon": 1.0, "form": "paper"}, "a promise that form = 'paper' cannot keep"),
@@ -435,7 +437,9 @@ def test_what_is_not_settled_says_so(name):
 
 @pytest.mark.parametrize("name", ["harmony", "qharmony", "kashin"])
 def test_an_epsilon_no_coin_can_lean_by_is_refused(name):
-    with pytest.raises(PlanError, match=r"must make a coin of 32 bits lean, got 1e-12; allow a larger epsilon"):
+    with pytest.raises(
+        PlanError, match=r"must be large enough to bias a coin of 32 bits, got 1e-12; allow a larger epsilon"
+    ):
         settled(name, rounds=10**6, epsilon=1e-6)
 
 
@@ -443,7 +447,7 @@ def test_an_epsilon_no_coin_can_lean_by_is_refused(name):
 def test_what_is_described_and_seen(name, options):
     mechanism = settled(name, **options, k=2)
     assert mechanism.describe()["k"] == 2
-    assert "drawn by chance" in mechanism.visible()[1]
+    assert "drawn at random" in mechanism.visible()[1]
     assert ("in the clear" in str(mechanism.visible())) == (options is PAPER)
     assert mechanism.spread(100, 10_000).signal == pytest.approx(0.1 if name == "kashin" else 1.0)
 

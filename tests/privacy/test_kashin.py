@@ -11,8 +11,18 @@ from scipy.stats import chisquare
 from support.toys import same
 from support.vectors import encoded, one_by_one, settled
 from tacit.errors import PlanError
-from tacit.privacy.mechanisms._parts.kashin_frame import frame_of, frame_size, hadamard, level, represent
-from tacit.privacy.mechanisms.kashin import best_word, coordinates, debias, error_of_message, truth
+from tacit.privacy.mechanisms.kashin import (
+    best_word,
+    coordinates,
+    debias,
+    error_of_message,
+    frame_of,
+    frame_size,
+    hadamard,
+    level,
+    represent,
+    truth,
+)
 
 
 def test_golden_words():
@@ -78,7 +88,7 @@ def test_clip_mass_is_measured():
 @pytest.mark.parametrize("k", [1, 3, 4])
 def test_the_odds_of_a_word_differ_by_epsilon_and_no_more(k):
     mechanism = settled("kashin", k=k)
-    gamma = mechanism.candour / 2**32
+    gamma = mechanism.truth_odds / 2**32
     tell = jax.jit(jax.vmap(lambda key: mechanism._tell(key, jnp.ones(k, bool))))
     words = np.asarray(tell(jax.random.split(jax.random.key(0), 50_000))) @ 2 ** np.arange(k)
     odds = np.full(2**k, (1 - gamma) / 2**k)

@@ -22,14 +22,14 @@ from tacit.lab.simulation.engine import Job
 from tacit.lab.simulation.engine import close as close_round
 from tacit.privacy.accounting.events import Pure
 from tacit.privacy.mechanism import Mechanism
-from tacit.privacy.mechanisms._parts.adaptive_clip import WITHIN
-from tacit.privacy.mechanisms._parts.sampled_signs import lean_of, pack
-from tacit.privacy.mechanisms.gaussian import Gaussian
+from tacit.privacy.mechanisms._parts.clipped_sum import WITHIN
+from tacit.privacy.mechanisms._parts.sampled_signs import coin_bias_of, pack_signs
+from tacit.privacy.mechanisms.gaussian import GaussianMechanism
 from tacit.privacy.mechanisms.harmony import Harmony
 from tacit.privacy.mechanisms.kashin import Kashin
 from tacit.privacy.mechanisms.laplace import Laplace
 from tacit.privacy.mechanisms.qharmony import QHarmony
-from tacit.privacy.mechanisms.randomized_response import Response
+from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
 from tacit.privacy.sampler import All, Fixed, Poisson, Sampler
 from tacit.server.round import Memory, nothing, open_round
 from tacit.server.rules.mean_step import MeanStep
@@ -116,37 +116,37 @@ class WithItsWeight(Laplace):
     shows_weight = True
 
 
-class HalfTheDeviation(Gaussian):
+class HalfTheDeviation(GaussianMechanism):
     @property
     def deviation(self):
         return super().deviation / 2
 
 
-class NoClipInL2(Gaussian):
+class NoClipInL2(GaussianMechanism):
     def encode(self, key, update, dials):
-        return Gaussian.encode(replace(self, clip=1e9, noise=self.deviation / 1e9), key, update, dials)
+        return GaussianMechanism.encode(replace(self, clip=1e9, noise=self.deviation / 1e9), key, update, dials)
 
 
-class ForgotTheSum(Gaussian):
+class ForgotTheSum(GaussianMechanism):
     """The server forgets the noise."""
 
     def estimate(self, key, total, n, dials):
         return total[0], jnp.full_like(total[1], self.cohort)
 
 
-class ForgotTheMessage(Gaussian):
+class ForgotTheMessage(GaussianMechanism):
     """The device forgets the noise."""
 
     def encode(self, key, update, dials):
-        return Gaussian.encode(replace(self, place="central"), key, update, dials)
+        return GaussianMechanism.encode(replace(self, place="central"), key, update, dials)
 
 
-class DividedByWhoCame(Gaussian):
+class DividedByWhoCame(GaussianMechanism):
     def estimate(self, key, total, n, dials):
         return super().estimate(key, total, n, dials)[0], total[1]
 
 
-class CountForFree(Gaussian):
+class CountForFree(GaussianMechanism):
     """Sum and count, and only the sum is paid for."""
 
     @property
@@ -154,35 +154,35 @@ class CountForFree(Gaussian):
         return self.multiplier
 
 
-class NoiseOfTheFirstRound(Gaussian):
+class NoiseOfTheFirstRound(GaussianMechanism):
     """The bound has moved, and the noise has not."""
 
     def _released(self, key, sums, dials):
         return super()._released(key, sums, {})
 
 
-class ForgotTheCount(Gaussian):
+class ForgotTheCount(GaussianMechanism):
     """Noise on the sum alone."""
 
     def _released(self, key, sums, dials):
         return {**super()._released(key, sums, dials), WITHIN: sums[WITHIN][0]}
 
 
-class TwiceTheEpsilon(Response):
-    def _say(self, key, leaf):
-        return replace(Response(epsilon_per_message=2 * self.share), form=self.form)._say(key, leaf)
+class TwiceTheEpsilon(RandomizedResponse):
+    def _randomise(self, key, leaf):
+        return replace(RandomizedResponse(epsilon_per_message=2 * self.share), form=self.form)._randomise(key, leaf)
 
 
-class OneCoin(Response):
+class OneCoin(RandomizedResponse):
     """Every position told the truth, or none."""
 
-    def _say(self, key, leaf):
+    def _randomise(self, key, leaf):
         p, q = (jnp.uint32(threshold - 1) for threshold in self.thresholds)
         coin = jax.random.bits(key, (1,), jnp.uint32)
         return jnp.packbits(coin <= jnp.where(leaf.reshape(-1) > 0, p, q))
 
 
-class OneSideForTwo(Response):
+class OneSideForTwo(RandomizedResponse):
     """The asymmetric form, claimed both ways."""
 
     def claim(self, exposure):
@@ -193,8 +193,8 @@ class WholeForEachSign(Harmony):
     """ε for each of k signs."""
 
     @property
-    def lean(self):
-        return lean_of(self.share)
+    def coin_bias(self):
+        return coin_bias_of(self.share)
 
 
 class PositionsThatWereTouched(Harmony):
@@ -203,8 +203,8 @@ class PositionsThatWereTouched(Harmony):
     def encode(self, key, update, dials):
         x = jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(dense_tree(update))])
         at = jnp.argmax(x != 0)[None]
-        plus = jax.random.uniform(key, (1,)) < (1 + jnp.sign(x[at]) * self.lean / 2.0**31) / 2
-        return pack(at, plus, x.size)
+        plus = jax.random.uniform(key, (1,)) < (1 + jnp.sign(x[at]) * self.coin_bias / 2.0**31) / 2
+        return pack_signs(at, plus, x.size)
 
 
 class NoClipOfOdds(Harmony):
@@ -223,8 +223,8 @@ class ScaleForFree(QHarmony):
 
 class TooCandid(Kashin):
     @property
-    def candour(self):
-        return replace(Kashin(epsilon_per_message=3 * self.share), k=self.k).candour
+    def truth_odds(self):
+        return replace(Kashin(epsilon_per_message=3 * self.share), k=self.k).truth_odds
 
 
 class CoinsForAFixedCohort(Fixed):
@@ -273,8 +273,8 @@ MUTANTS = [
         for kind, s in ((CountForFree, 0.25), (NoiseOfTheFirstRound, 1.0), (ForgotTheCount, 1.0))
         for sampler in (COINS, ONE_OF_TWO)
     ),
-    Mutant(Gaussian, {"noise": 1.0}, CoinsForAFixedCohort(count=1)),
-    Mutant(Gaussian, {"noise": 1.0}, Rarely(rate=0.5)),
+    Mutant(GaussianMechanism, {"noise": 1.0}, CoinsForAFixedCohort(count=1)),
+    Mutant(GaussianMechanism, {"noise": 1.0}, Rarely(rate=0.5)),
     Mutant(TwiceTheEpsilon, {"epsilon": 1.0}),
     Mutant(OneCoin, {"epsilon": 1.0}),
     Mutant(OneSideForTwo, {"epsilon": 1.0, "form": "asymmetric"}),
@@ -331,7 +331,7 @@ def check_devices_noise():
 
 def check_servers_noise():
     """Two rounds and two stages: releases of nothing, no number of which comes twice."""
-    mechanism, rule = Gaussian(noise=1.0, cohort=1.0), MeanStep()
+    mechanism, rule = GaussianMechanism(noise=1.0, cohort=1.0), MeanStep()
     seen = []
     for stage in (0, 1):
         job = Job(Still(), mechanism, rule, stage, ("x",), 1)
@@ -411,7 +411,7 @@ def _spares_the_bit(keep, tree):
 
 
 def test_a_bit_that_goes_past_the_gate_is_noticed(monkeypatch):
-    mechanism = Gaussian(noise=1.0 + 2.0**-20, quantile=0.5, cohort=1.0)  # a program of its own
+    mechanism = GaussianMechanism(noise=1.0 + 2.0**-20, quantile=0.5, cohort=1.0)  # a program of its own
     check_gate(mechanism)
     monkeypatch.setattr(tacit.device.gate, "zero_unless", _spares_the_bit)
     with pytest.raises(AssertionError):
@@ -420,7 +420,7 @@ def test_a_bit_that_goes_past_the_gate_is_noticed(monkeypatch):
 
 @pytest.mark.parametrize("dial", [0.0, -1.0, math.nan, math.inf])
 def test_a_dial_that_is_no_positive_finite_number_gets_no_answer(dial):
-    mechanism, spent = Gaussian(noise=1.0, quantile=0.5, cohort=1.0), jnp.zeros((), jnp.int32)
+    mechanism, spent = GaussianMechanism(noise=1.0, quantile=0.5, cohort=1.0), jnp.zeros((), jnp.int32)
     for clip, answers in ((2.0, True), (dial, False)):
         told = {"clip": jnp.float32(clip)}
         report, after, _ = tacit.device.gate.send(

@@ -21,8 +21,15 @@ from tacit.lab.simulation.collect import Reports
 from tacit.lab.simulation.cooccurrence import said_of_pairs
 from tacit.nets.counts import item_pairs as nets
 from tacit.privacy.mechanism import build_mechanism
-from tacit.privacy.mechanisms._parts.bits import COIN, coins, odds_of, thresholds_of, told, told_sparsely
-from tacit.privacy.mechanisms._parts.pair_counts import _times, debiased, debiased_pairs, gram, noise_of
+from tacit.privacy.mechanisms._parts.bits import (
+    ODDS_SCALE,
+    odds_of,
+    randomised,
+    randomised_sparsely,
+    thresholds_of,
+    uniform_words,
+)
+from tacit.privacy.mechanisms._parts.pair_counts import _times, cooccurrence_counts, debiased, debiased_pairs, noise_of
 from tacit.privacy.price import price
 from tacit.privacy.sampler import build_sampler
 from tacit.server.round import open_round
@@ -90,8 +97,8 @@ def test_rounding_is_to_the_private_side(form, epsilon):
     assert claims[0].epsilon <= epsilon * (1 + 1e-12)
     p, q = odds_of(form, epsilon)
     coarse = thresholds_of(p, q)
-    assert coarse[0] / COIN <= p
-    assert coarse[1] / COIN >= q
+    assert coarse[0] / ODDS_SCALE <= p
+    assert coarse[1] / ODDS_SCALE >= q
 
 
 def test_a_person_is_protected_by_a_cap():
@@ -101,7 +108,7 @@ def test_a_person_is_protected_by_a_cap():
     assert (message.unit, message.relation) == ("user", "replace_one")
     assert run.epsilon == pytest.approx(8, abs=1e-7)
     assert run.epsilon <= 8
-    assert "at most 4 items of a person are told of, chosen at home by chance" in run.conditions
+    assert "at most 4 items of a person are reported, drawn at random on the device" in run.conditions
     assert settled(epsilon=8.0, unit="user", cap=4, form="unary").per_position == 2.0
     loose = settled(rounds=1, epsilon=8.0, unit="user", cap=40, delta=1e-6)
     assert loose.per_position > 8 / 80, "with δ the answers compose better"
@@ -129,15 +136,17 @@ def test_wrong_settings_are_refused_in_a_sentence(settings, words):
 
 
 def test_a_draw_for_life_is_asked_for_once():
-    with pytest.raises(PlanError, match=r"drawn once for life, so one round asks for all there is, got 2 rounds"):
+    with pytest.raises(PlanError, match=r"drawn once, so there must be one round, got 2 rounds"):
         settled(rounds=2, epsilon=1.0, memoised=True)
     condition = settled(epsilon=1.0, memoised=True).claim(ONCE)[0].conditions[-1]
-    assert condition.startswith("one draw for life: asked again the device says the same")
-    assert "a change shows with probability 0.46" in condition
+    assert condition.startswith("answers are drawn once: the device repeats them")
+    assert "a change becomes visible with probability 0.46" in condition
 
 
 def test_too_many_positions_are_refused_with_a_way_out():
-    with pytest.raises(PlanError, match=r"30,001 × 30,001 counts.*tacit\.lab\.tiles\.learn computes the same table"):
+    with pytest.raises(
+        PlanError, match=r"30,001 × 30,001 counts.*tacit\.lab\.simulation\.cooccurrence\.learn computes the same table"
+    ):
         settled(epsilon=1.0).zero({"items": jax.ShapeDtypeStruct((30_001,), jnp.int32)}, 1)
 
 
@@ -146,18 +155,18 @@ def test_too_many_positions_are_refused_with_a_way_out():
 
 def test_coins_are_threefry():
     key, counter = jax.random.key_data(jax.random.key(7)), jnp.arange(64, dtype=jnp.uint32)
-    np.testing.assert_array_equal(coins(jax.random.key(7), 64), threefry_2x32(key, counter))
-    assert coins(jax.random.key(7), 5).shape == (5,)
+    np.testing.assert_array_equal(uniform_words(jax.random.key(7), 64), threefry_2x32(key, counter))
+    assert uniform_words(jax.random.key(7), 5).shape == (5,)
 
 
 @pytest.mark.parametrize(("p", "q"), [(0.75, 0.25), (1.0, 0.4), (0.5, 0.02), (1.0, 0.0)])
 def test_both_samplers_have_the_same_law(p, q):
     """Every message of four positions, drawn densely and sparsely, against its exact probability."""
     truth, thresholds, draws = np.array([0, 1, 0, 1], bool), thresholds_of(p, q), 40_000
-    coin = coins(jax.random.key(1), 4 * draws).reshape(draws, 4)
-    dense = np.asarray(told(coin, jnp.asarray(truth), thresholds)) @ [8, 4, 2, 1]
+    coin = uniform_words(jax.random.key(1), 4 * draws).reshape(draws, 4)
+    dense = np.asarray(randomised(coin, jnp.asarray(truth), thresholds)) @ [8, 4, 2, 1]
     rng, ones = np.random.default_rng(1), np.flatnonzero(truth)
-    sparse = np.array([(8 >> told_sparsely(rng, ones, 4, thresholds)).sum() for _ in range(draws)])
+    sparse = np.array([(8 >> randomised_sparsely(rng, ones, 4, thresholds)).sum() for _ in range(draws)])
     said = np.array(list(itertools.product((0, 1), repeat=4)))
     law = np.where(said, np.where(truth, p, q), 1 - np.where(truth, p, q)).prod(1)
     for drawn in (dense, sparse):
@@ -213,7 +222,7 @@ def test_a_draw_for_life_is_the_home_s_own():
 def test_pairs_are_counted_exactly(rows, width):
     said = np.random.default_rng(rows).random((rows, width)) < 0.9
     right = said.T.astype(int) @ said.astype(int)
-    np.testing.assert_array_equal(gram(jnp.asarray(said, jnp.uint8)), right)
+    np.testing.assert_array_equal(cooccurrence_counts(jnp.asarray(said, jnp.uint8)), right)
     packed = jnp.asarray(np.packbits(said, axis=1))
     words = nets.packed_columns(packed, width)
     left, other = nets.tile_pairs(words.shape[0])
@@ -228,7 +237,7 @@ def test_bytes_are_multiplied_where_there_is_a_gpu(monkeypatch):
     said = np.random.default_rng(5).random((70, 9)) < 0.5
     right = said.T.astype(int) @ said
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    np.testing.assert_array_equal(gram(jnp.asarray(said, jnp.uint8)), right)
+    np.testing.assert_array_equal(cooccurrence_counts(jnp.asarray(said, jnp.uint8)), right)
     monkeypatch.setattr("tacit.lab.simulation.cooccurrence._MULTIPLIED", 9 * 32)
     np.testing.assert_array_equal(said_of_pairs(Reports(np.packbits(said, axis=1), 9)), right)
 
@@ -245,8 +254,8 @@ def test_tiles_are_mirrored():
 @given(count=st.integers(0, 2**31 - 1), threshold=st.integers(0, 2**32 - 1))
 def test_counts_times_odds_are_exact(count, threshold):
     whole, rest = _times(jnp.asarray(count, jnp.int32), threshold)
-    assert int(whole) == count * threshold // COIN
-    assert float(rest) == pytest.approx(count * threshold % COIN / COIN, abs=1e-7)
+    assert int(whole) == count * threshold // ODDS_SCALE
+    assert float(rest) == pytest.approx(count * threshold % ODDS_SCALE / ODDS_SCALE, abs=1e-7)
 
 
 def test_large_counts_lose_nothing():
@@ -365,7 +374,7 @@ def test_the_plan_says_its_price():
 
 
 def test_response_and_pairs_say_the_same():
-    """The same coins, the same bytes: only what the server keeps differs."""
+    """The same uniform_words, the same bytes: only what the server keeps differs."""
     one = build_mechanism({"mechanism": "randomized_response", "epsilon": 1.0}).settle(ONCE)
     update, key = {"items": jnp.array([1, 0, 1, 1, 0])}, jax.random.key(5)
     said = one.encode(key, update, {})

@@ -1,4 +1,4 @@
-"""The price of a plan: promises are kept or refused, stages compose, and a hopeless plan is called one."""
+"""The price of a plan: promises are kept or refused, stages compose, and a plan that cannot work is warned about."""
 
 import math
 import warnings
@@ -11,7 +11,7 @@ from support.toys import small_world
 from tacit.core.catalog import Catalog
 from tacit.core.plan import Plan, Stage
 from tacit.errors import PlanError
-from tacit.lab.analysis.feasibility import WEAK, HopelessWarning, outlook
+from tacit.lab.analysis.feasibility import WEAK, FeasibilityWarning, assess_feasibility
 from tacit.lab.plans.loader import complete, load_plan
 from tacit.lab.runs.run import simulate
 from tacit.privacy.card import card, sentence, to_markdown
@@ -118,9 +118,9 @@ def test_one_sided_does_not_stand_for_the_whole():
     assert [round(claim.epsilon, 6) for claim in sided] == [1.0, 1.0]
 
 
-def test_what_is_seen_beside_the_noise_is_said():
+def test_what_is_visible_in_spite_of_the_noise_is_stated():
     for privacy, seen in (
-        ({"mechanism": "laplace", "epsilon": 1.0}, "which devices were asked"),
+        ({"mechanism": "laplace", "epsilon": 1.0}, "which devices take part"),
         ({"mechanism": "gaussian", "epsilon": 1.0}, "the server sees each clipped report"),
         ({"mechanism": "none", "wire": "rows"}, "positions are visible"),
     ):
@@ -143,28 +143,33 @@ def test_the_card_is_complete_in_json_and_markdown():
     assert "Nothing about the unit" in sentence(price(load_plan("mfu"), 5).whole)
 
 
-def test_outlook_knows_what_helps():
+def test_feasibility_advises_what_helps():
     catalog = Catalog(200)
     local, many, smaller = (
-        outlook(plan_with({"mechanism": "laplace", "epsilon": 4.0}).with_setting("hyper.dim", dim), catalog, devices)[0]
+        assess_feasibility(
+            plan_with({"mechanism": "laplace", "epsilon": 4.0}).with_setting("hyper.dim", dim), catalog, devices
+        )[0]
         for devices, dim in ((1000, 16), (100_000, 16), (1000, 4))
     )
     assert local.verdict == "hopeless"
     assert any("messages" in way for way in local.advice)
     assert math.isclose(many.signal_to_noise / local.signal_to_noise, 10.0)
     assert math.isclose(smaller.signal_to_noise / local.signal_to_noise, 2.0)
-    needed = outlook(plan_with({"mechanism": "laplace", "epsilon": 4.0}), catalog, int(local.devices_needed))[0]
+    needed = assess_feasibility(
+        plan_with({"mechanism": "laplace", "epsilon": 4.0}), catalog, int(local.devices_needed)
+    )[0]
     assert math.isclose(needed.signal_to_noise, WEAK, rel_tol=1e-3)
-    server = outlook(plan_with({"mechanism": "gaussian", "epsilon": 4.0}), catalog, 10_000)[0]
+    server = assess_feasibility(plan_with({"mechanism": "gaussian", "epsilon": 4.0}), catalog, 10_000)[0]
     assert server.verdict == "workable"
     assert not server.advice
-    assert outlook(load_plan("fcf"), catalog, 10)[0].verdict == "no noise"
-    assert outlook(load_plan("mfu"), catalog, 10)[0].verdict == "nothing sent"
+    assert assess_feasibility(load_plan("fcf"), catalog, 10)[0].verdict == "no noise"
+    assert assess_feasibility(load_plan("mfu"), catalog, 10)[0].verdict == "nothing sent"
 
 
-def test_outlook_counts_bytes_memory_and_arithmetic():
+def test_feasibility_counts_bytes_memory_and_arithmetic():
     small, large = (
-        outlook(plan_with({"mechanism": "none"}).with_setting("hyper.dim", dim), Catalog(200), 10)[0] for dim in (8, 16)
+        assess_feasibility(plan_with({"mechanism": "none"}).with_setting("hyper.dim", dim), Catalog(200), 10)[0]
+        for dim in (8, 16)
     )
     assert large.bytes_up - 22 == 2 * (small.bytes_up - 22) == 4 * 200 * 16
     assert large.bytes_up_run == 10 * large.bytes_up
@@ -172,9 +177,9 @@ def test_outlook_counts_bytes_memory_and_arithmetic():
     assert large.operations > small.operations > 200 * 8
 
 
-def test_run_warns_before_a_hopeless_run():
+def test_a_run_that_is_likely_to_learn_nothing_is_warned_about():
     plan = plan_with({"mechanism": "laplace", "epsilon": 0.5}, rounds=1)
-    with pytest.warns(HopelessWarning, match=r"looks hopeless.*more devices"):
+    with pytest.warns(FeasibilityWarning, match=r"looks hopeless.*more devices"):
         simulate(plan, small_world(), quiet=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -185,7 +190,7 @@ def test_private_runs_learn_when_the_noise_is_small_and_do_not_when_it_is_large(
     """The noise that is priced is the noise that is added: the parameters move away from the run without it."""
     world = small_world(30)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", HopelessWarning)
+        warnings.simplefilter("ignore", FeasibilityWarning)
         runs = {
             noise: np.asarray(
                 simulate(

@@ -14,7 +14,7 @@ from tacit.errors import DataError, PlanError, RunError
 from tacit.lab.data.synthetic.small import tastes
 from tacit.privacy.budget import Budget
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 
 
 def table(people=40, items=20, events=600, seed=0) -> pl.DataFrame:

@@ -214,9 +214,11 @@ def test_python_compiles_and_names_what_exists(page):
                 assert hasattr(tacit, node.attr) or importlib.import_module(f"tacit.{node.attr}")
 
 
-def test_the_start_page_has_the_example_of_the_readme():
+def test_getting_started_has_the_example_of_the_readme():
     (example,) = blocks(ROOT / "README.md", "python")
-    assert example in blocks(DOCS / "start.md", "python"), "README.md and docs/start.md show one example; copy it over."
+    assert example in blocks(DOCS / "getting-started.md", "python"), (
+        "README.md and docs/getting-started.md show one example; copy it over."
+    )
 
 
 def prepare(folder):
@@ -239,15 +241,17 @@ def prepare(folder):
     return frame
 
 
-SHAPES = ("add-a-method.md",)  # shows the form of a method, with parts left out; a test has a whole one
+FILES = {  # pages whose first example is a file of a plug-in folder, by the name of the plug-in
+    "add-a-method": ("tacit.device.methods", "trending"),
+    "add-a-mechanism": ("tacit.privacy.mechanisms", "stochastic_sign"),
+    "add-a-rule": ("tacit.server.rules", "clipped_sgd"),
+}
 SMALLER = {"movies(800, 200, silos=16)": "movies(60, 50, silos=2)", "users=1000": "users=200"}
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if blocks(page, "python") and page.name not in SHAPES], ids=str
-)
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python") and page.stem not in FILES], ids=str)
 def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
     """One after the other: a later one goes on with what an earlier one made."""
     monkeypatch.chdir(tmp_path)
@@ -258,6 +262,19 @@ def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
     for number, example in enumerate(blocks(page, "python"), 1):
         example = reduce(lambda text, pair: text.replace(*pair), SMALLER.items(), example)
         exec(compile(example, f"{page.name}, example {number}", "exec"), names)
+
+
+@pytest.mark.filterwarnings("ignore")  # so few users are not feasible, and a warning says so
+@pytest.mark.parametrize("page", FILES)
+def test_the_plug_in_of_a_page_is_found_by_its_file_and_runs(page, tmp_path, monkeypatch):
+    (package, name), (code, *uses) = FILES[page], blocks(DOCS / f"{page}.md", "python")
+    folder = tmp_path / package.rpartition(".")[2]
+    folder.mkdir()
+    (folder / f"{name}.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(f"{package}.__path__", [*importlib.import_module(package).__path__, str(folder)])
+    for use in uses:
+        exec(compile(use, f"{page}.md", "exec"), {})
 
 
 def directives():

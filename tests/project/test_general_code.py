@@ -30,7 +30,6 @@ CHANCE = "random guessing is the reference line of every chart"
 OTHER_WORD = "the word is a value or a text that has nothing to do with the plug-in"
 PROTOCOL = "an evaluation protocol is registered under the name of the paper that defines it"
 TABLE = "the table of what the lab fits in one place for a method, by the method's name"
-PAYLOAD = "the readable view of a payload still depends on the name of the mechanism that made it"
 # (file, name): why the name is there
 ALLOWED: dict[tuple[str, str], str] = {
     **{
@@ -46,19 +45,13 @@ ALLOWED: dict[tuple[str, str], str] = {
         "lab/analysis/noise_floor.py",
         "cooccurrence",
     ): "the noise floor of co-occurrence counts is computed from their mechanism",
-    **{
-        ("lab/analysis/payload_views.py", name): PAYLOAD
-        for name in ("randomized_response", "cooccurrence", "harmony", "qharmony")
-    },
     ("lab/analysis/payload_views.py", "count"): OTHER_WORD,
-    ("lab/analysis/reach.py", "gaussian"): "calibrating Gaussian noise is slow, its inverse is not",
-    ("lab/analysis/reach.py", "none"): NO_NOISE,
+    ("lab/analysis/feasibility.py", "none"): NO_NOISE,
     ("lab/analysis/report_data.py", "none"): NO_NOISE,
     (
         "lab/audits/canaries.py",
         "within_organisation",
     ): "a canary is a user of an organisation under this mechanism, and a device otherwise",
-    ("lab/audits/claim_audit.py", "within_organisation"): "its audit needs a log with organisations",
     ("lab/audits/fpl_reconstruction.py", "popularity"): OTHER_WORD,
     **{
         ("lab/baselines/central/__init__.py", name): TABLE

@@ -5,6 +5,7 @@
 
 import importlib
 import inspect
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -143,23 +144,22 @@ def test_filling_changes_what_is_between_the_marks_and_nothing_else(tmp_path, mo
 
 
 def rows(page, first):
-    """The rows below a table's head, cell by cell."""
+    """The rows of every table of a page whose head starts like this, cell by cell."""
     lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
-    start = next(place for place, line in enumerate(lines) if line.startswith(first))
-    taken = []
-    for line in lines[start + 2 :]:
-        if not line.startswith("|"):
-            return taken
-        taken.append([cell.strip() for cell in line.strip("|").split("|")])
-    return taken
+    starts = [place for place, line in enumerate(lines) if line.startswith(first)]
+    assert starts, f"{page} has no table {first!r}"
+    bodies = (itertools.takewhile(lambda line: line.startswith("|"), lines[start + 2 :]) for start in starts)
+    return [[cell.strip() for cell in line.strip("|").split("|")] for body in bodies for line in body]
 
 
-def test_the_readme_has_every_plan_once_with_the_epsilon_it_has():
-    found = {}
-    for names, _, guarantee, _ in rows("README.md", "| plan | what leaves the device"):
-        found |= {name: guarantee for name in re.findall(r"`([\w-]+)`", names)}
-    assert sorted(found) == plan_names()
-    for name, guarantee in found.items():
+def test_the_page_of_plans_has_every_plan_once_with_the_epsilon_it_has():
+    listed = [
+        (name, guarantee)
+        for names, _, guarantee, _ in rows("docs/plans.md", "| plan | what leaves the device")
+        for name in re.findall(r"`([\w-]+)`", names)
+    ]
+    assert sorted(name for name, _ in listed) == plan_names()
+    for name, guarantee in listed:
         plan = load_plan(name)
         stated = re.match(r"(?:none: )?ε (=|≤) ([\d.]+|∞)", guarantee)
         if stated:
@@ -168,15 +168,21 @@ def test_the_readme_has_every_plan_once_with_the_epsilon_it_has():
             assert exact == pytest.approx(epsilon, rel=1e-3) or (stated[1] == "≤" and exact <= epsilon), name
         else:
             noiseless = all(stage.privacy["mechanism"] == "none" for stage in plan.stages)
-            assert noiseless == ("ε = ∞ with none" in guarantee), name
+            assert noiseless == ("default `none`, ε = ∞" in guarantee), name
 
 
-def test_the_commands_of_the_readme_are_all_there_are():
+def test_the_plans_of_the_readme_exist():
+    named = {name for _, names, *_ in rows("README.md", "| need | plan") for name in re.findall(r"`([\w-]+)`", names)}
+    assert named
+    assert named <= set(plan_names())
+
+
+def test_the_page_of_commands_has_every_command():
     from typer.main import get_command
 
     from tacit.cli import app
 
-    words = {word for row in rows("README.md", "| | |") for word in re.findall(r"[\w-]+", " ".join(row))}
+    words = {word for row in rows("docs/command-line.md", "| | |") for word in re.findall(r"[\w-]+", " ".join(row))}
     assert set(get_command(app).commands) <= words
 
 
@@ -202,7 +208,7 @@ def test_the_protocols_of_the_page_are_all_there_are():
     assert shown == set(PROTOCOLS)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/privacy.md"])
+@pytest.mark.parametrize("page", ["docs/plans.md", "docs/privacy.md"])
 def test_a_page_that_lists_mechanisms_has_all_there_are(page):
     from tacit.privacy.mechanism import mechanism_names
 

@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 import tacit
 from tacit.cli.report import read_dossier, report
 from tacit.errors import RunError
-from tacit.lab.analysis.feasibility import HopelessWarning
-from tacit.lab.analysis.report_data import dossier
+from tacit.lab.analysis.feasibility import FeasibilityWarning
+from tacit.lab.analysis.report_data import report_data
 from tacit.lab.data import from_events
 from tacit.report import write_picture, write_report
 from tacit.report.chart_parts import CONFIG, place_labels, spread_apart
@@ -67,9 +67,9 @@ def dossiers() -> list[dict]:
     made = []
     for name, (plan, settings) in PLANS.items():
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", HopelessWarning)
+            warnings.simplefilter("ignore", FeasibilityWarning)
             run = tacit.simulate(plan, world, settings=settings, protocol="full", every=1, quiet=True)
-        made.append(dossier(run, name, {"data": "songs", "seed": 0}))
+        made.append(report_data(run, name, {"data": "songs", "seed": 0}))
     return made
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from tacit.core.plan import Plan
 from tacit.device.method import build
-from tacit.lab.analysis.noise_floor import true_pairs
+from tacit.lab.analysis.noise_floor import true_pair_counts
 from tacit.lab.baselines.central.bpr import Loss, Pace, descend, descents, first_factors, pairwise
 from tacit.lab.baselines.central.gmf import pointwise
 from tacit.lab.data import Population
@@ -232,6 +232,6 @@ def _heard(plan: Plan, log: Log, heard: dict, seed: int) -> CollectedReports:
 
 
 def _typical(people: Population) -> float:
-    both = true_pairs(people)
+    both = true_pair_counts(people)
     above = both[np.triu_indices(both.shape[0], 1)]
     return float(np.median(above[above > 0])) if (above > 0).any() else 0.0

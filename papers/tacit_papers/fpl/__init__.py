@@ -72,7 +72,7 @@ class _Paper:
     def logs(self) -> list[Log]:
         return logs(self.options.data, self.options.size)
 
-    def run_study(self, log: Log) -> Study:
+    def study(self, log: Log) -> Study:
         """Every row on one log, made when the first part needs it."""
         if log.label not in self.studies:
             self.studies[log.label] = run_study(log, self.options.size, self.seeds)

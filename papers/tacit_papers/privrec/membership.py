@@ -6,9 +6,16 @@ from typing import NamedTuple
 import numpy as np
 
 from tacit.audit.evidence import most_accurate
-from tacit.audit.membership import Shadow, Success
+from tacit.audit.inference import MembershipScores, Shadow
 from tacit.core.plan import Plan
-from tacit.lab.audits.membership import USED, Found, Sides, infer, shadow_models, sides
+from tacit.lab.audits.membership import (
+    USED,
+    MembershipResults,
+    PeopleSplit,
+    infer_membership,
+    shadow_models,
+    split_people,
+)
 from tacit.lab.evaluation.statistics import interval
 from tacit.lab.plans.loader import choose
 from tacit.privacy.accounting.accountant import default_delta
@@ -42,7 +49,7 @@ class Row(NamedTuple):
     """One target."""
 
     plan: Plan
-    found: Found
+    found: MembershipResults
     promised: float | None  # the ε that the paper gives it
     claim: Claim
 
@@ -83,7 +90,7 @@ def target_plan(target: Target, log: Log, people: int) -> Plan:
 
 def membership_table(name: str, title: str, log: Log, printed: dict[str, float]) -> Table:
     """Accuracy of both attacks on every target, with intervals over targets."""
-    people = sides(log.people, min(SHADOW_PEOPLE, len(log.people) // 3))
+    people = split_people(log.people, min(SHADOW_PEOPLE, len(log.people) // 3))
     table = Table(name, log.told(f"{title}, {log.size.targets} targets"), log.label, COLUMNS)
     shadows = _shadows(Target("PrivRec", "PrivRec"), log, people)
     rows = {}
@@ -96,15 +103,15 @@ def membership_table(name: str, title: str, log: Log, printed: dict[str, float])
     return table
 
 
-def _shadows(target: Target, log: Log, people: Sides) -> list[Shadow]:
+def _shadows(target: Target, log: Log, people: PeopleSplit) -> list[Shadow]:
     used = round(USED * people.shadow.size)
     return shadow_models(target_plan(target, log, used), people, SHADOWS)
 
 
-def _row(target: Target, log: Log, people: Sides, shadows: list[Shadow]) -> Row:
+def _row(target: Target, log: Log, people: PeopleSplit, shadows: list[Shadow]) -> Row:
     members = round(0.5 * people.private.size)
     plan = target_plan(target, log, members)
-    found = infer(plan, people, shadows, range(log.size.targets))
+    found = infer_membership(plan, people, shadows, range(log.size.targets))
     return Row(plan, found, target.epsilon, price(plan, members).whole)
 
 
@@ -116,7 +123,7 @@ def _cells(row: Row, paper: float | None) -> dict[str, Cell]:
     return dict(zip(COLUMNS, [*cells, Cell(row.promised), Cell(row.claim.epsilon), Cell(most)]))
 
 
-def _columns(found: Iterable[Success]) -> list[np.ndarray]:
+def _columns(found: Iterable[MembershipScores]) -> list[np.ndarray]:
     return [np.array(values) for values in zip(*found)]
 
 
@@ -147,7 +154,7 @@ def _orders(rows: dict[str, Row]) -> list[str]:
     return found
 
 
-def _words(people: Sides, rows: dict[str, Row]) -> list[str]:
+def _words(people: PeopleSplit, rows: dict[str, Row]) -> list[str]:
     best = max(np.mean([one.accuracy for one in row.found.by_loss]) for row in rows.values())
     return [
         "at most: (e^ε + δ)/(1 + e^ε), what the claim of the run allows of anybody. An accuracy near .5 is no proof of an ε: "

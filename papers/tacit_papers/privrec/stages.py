@@ -12,10 +12,11 @@ from tacit.lab.baselines.helpers.fedgnn import claims
 from tacit.lab.evaluation.protocols import told_by_chance
 from tacit.lab.evaluation.statistics import compare
 from tacit.lab.plans.loader import choose
-from tacit.privacy.accounting.accountant import calibrate, default_delta, overcounted
+from tacit.privacy.accounting.accountant import calibrate, default_delta
 from tacit.privacy.accounting.events import FixedGaussian
 from tacit.privacy.price import Price, price
 from tacit.privacy.sampler import build_sampler
+from tacit_papers.prices import overcounted
 from tacit_papers.privrec.orders import order
 from tacit_papers.privrec.study import CHANCE, Log, Study, plan_of, quicker
 from tacit_papers.tables import finding

@@ -8,7 +8,7 @@ from functools import cached_property
 import jax
 import numpy as np
 
-from tacit.lab.analysis.feasibility import HopelessWarning
+from tacit.lab.analysis.feasibility import FeasibilityWarning
 from tacit.lab.evaluation.sessions import active_people, clean, cycles_of
 from tacit.lab.experiments.online import Timeline
 from tacit_papers import Cell, Figure, Options, Table, finding
@@ -42,7 +42,7 @@ def reproduce(options: Options) -> Iterator[Table | Figure]:
     parts = (part for paper in ("LSApp", "App Usage") for part in _Paper(paper, options).parts())
     while True:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", HopelessWarning)  # the figures are about noise that hides everything
+            warnings.simplefilter("ignore", FeasibilityWarning)  # the figures are about noise that hides everything
             part = next(parts, None)
         if part is None:
             break

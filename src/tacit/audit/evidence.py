@@ -1,7 +1,7 @@
-"""Evidence: how much ε guesses about canaries prove, and how often the guesses were right.
+"""Evidence: lower bounds on ε from guesses about canaries, and the accuracy of the guesses.
 
-A canary is a coin that only one device knows. Whoever reads what was released gives each coin a score, high for heads and
-low for tails. If heads and tails could hardly be told apart, as a claim says, so many right guesses would be a wonder.
+A canary is a random bit that only one device knows. The auditor gives each bit a score from what was released, high for 1
+and low for 0. If the two could hardly be distinguished, as a claim says, many right guesses would be very unlikely.
 """
 
 import math
@@ -12,17 +12,17 @@ from scipy import stats
 
 from tacit.errors import PlanError
 
-LOOKS = (1.0, 0.5, 0.1)  # shares of the canaries that are guessed at, the loudest first; fixed before anybody looks
+GUESSED_SHARES = (1.0, 0.5, 0.1)  # of the canaries, the most certain guesses first; fixed before any score is seen
 _PURE = 1e-12  # the δ of a claim that has none: the auditor wants one above 0
 
 
 class Evidence(NamedTuple):
-    """What the guesses came to; bounds hold with the confidence that was asked for, all of them together."""
+    """The results of the guesses; the bounds hold together with the requested confidence."""
 
     canaries: int
-    right: int  # when every coin is guessed
+    right: int  # when every bit is guessed
     auc: float
-    tpr: float  # heads found, when one tail in a hundred is taken for heads
+    tpr: float  # true positives at 1 % false positives
     proved: float  # ε is at least this, whatever the code does
     curve: float | None  # ... if the noise is normal and one canary tells nothing of another; None: not what is claimed
 
@@ -41,13 +41,13 @@ class Evidence(NamedTuple):
         return {**self._asdict(), "accuracy": self.accuracy}
 
 
-def weigh(
+def weigh_guesses(
     scores: np.ndarray, coins: np.ndarray, delta: float, confidence: float, relation: str | None = None
 ) -> Evidence:
     """What scores float[m] prove about coins bool[m]; `relation` says that normal noise is claimed, and between whom.
 
     >>> coins = np.arange(400) % 2 == 0
-    >>> found = weigh(np.where(coins, 1.0, -1.0), coins, 1e-5, 0.95)
+    >>> found = weigh_guesses(np.where(coins, 1.0, -1.0), coins, 1e-5, 0.95)
     >>> found.accuracy, round(found.proved, 1)
     (1.0, 4.5)
     """
@@ -56,7 +56,7 @@ def weigh(
     scores, coins = np.asarray(scores, float), np.asarray(coins, bool)
     if coins.all() or not coins.any():
         raise PlanError(f"canaries must be more, got {coins.size}, whose coins all fell alike; 100 is a beginning.")
-    alpha = (1 - confidence) / (len(LOOKS) + 1)
+    alpha = (1 - confidence) / (len(GUESSED_SHARES) + 1)
     right = (scores > 0) == coins
     curve = None if relation is None else gaussian_bound(int(right.sum()), coins.size, delta, alpha, relation)
     return Evidence(
@@ -69,18 +69,17 @@ def weigh(
     )
 
 
-def one_run_bound(loud: np.ndarray, right: np.ndarray, delta: float, alpha: float) -> float:
+def one_run_bound(certainty: np.ndarray, right: np.ndarray, delta: float, alpha: float) -> float:
     """ε at least, by right and wrong guesses about coins that were tossed independently: nothing else is assumed.
 
     Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run" (NeurIPS 2023).
     """
     auditing = load_auditing()
-    # The auditor counts, above a threshold, guesses that hit and guesses that miss; one of each that nobody makes keeps
-    # its lists from being empty.
-    hits, misses = np.append(loud[right], -1.0), np.append(loud[~right], -1.0)
+    # The auditor counts hits and misses above a threshold; one artificial guess of each keeps its lists from being empty.
+    hits, misses = np.append(certainty[right], -1.0), np.append(certainty[~right], -1.0)
     auditor = auditing.CanaryScoreAuditor(hits, misses)
-    ranked = np.sort(loud)[::-1]
-    cuts = [float(ranked[max(0, math.ceil(share * loud.size) - 1)]) for share in LOOKS]
+    ranked = np.sort(certainty)[::-1]
+    cuts = [float(ranked[max(0, math.ceil(share * certainty.size) - 1)]) for share in GUESSED_SHARES]
     bounds = [
         auditor.epsilon_one_run(alpha, max(delta, _PURE), threshold_strategy=auditing.Explicit(cut)) for cut in cuts
     ]
@@ -104,7 +103,7 @@ def gaussian_bound(right: int, canaries: int, delta: float, alpha: float, relati
 
 
 def most_accurate(epsilon: float, delta: float) -> float:
-    """How often anybody can be right about one person, of two equally likely worlds: (e^ε + δ)/(1 + e^ε).
+    """The highest accuracy of a guess between two equally likely neighbours: (e^ε + δ)/(1 + e^ε).
 
     >>> round(most_accurate(2.0, 0.0), 3), most_accurate(math.inf, 0.0)
     (0.881, 1.0)

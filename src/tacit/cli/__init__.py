@@ -147,10 +147,10 @@ def _keep_cost(result: Any) -> None:
 def _keep_dossier(result: Any, data: str, folder: Path | None) -> None:
     """What a report will show of this run."""
     from tacit.core.run_folder import write_json
-    from tacit.lab.analysis.report_data import dossier
+    from tacit.lab.analysis.report_data import report_data
 
     assert folder is not None
-    write_json(folder / "dossier.json", dossier(result, setting={"data": data}))
+    write_json(folder / "dossier.json", report_data(result, setting={"data": data}))
 
 
 def _budget(epsilon: float, days: float | None, devices: int) -> Any:

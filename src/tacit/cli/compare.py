@@ -118,12 +118,12 @@ def _claims(found: Any) -> dict[str, list[str]]:
 
 def _report(found: Any, data: str, path: Path) -> Path:
     """A page with figures: a dossier for each plan, all its seeds pooled."""
-    from tacit.lab.analysis.report_data import dossier
+    from tacit.lab.analysis.report_data import report_data
     from tacit.report import write_report
 
     seeds = ", ".join(map(str, found.seeds))
     dossiers = [
-        dossier(found.pooled(one.name), one.name, {"data": data, "seeds": seeds, **one.setting})
+        report_data(found.pooled(one.name), one.name, {"data": data, "seeds": seeds, **one.setting})
         for one in found.variants
     ]
     return write_report(dossiers, path)

@@ -34,17 +34,17 @@ def demo(
     import warnings
 
     from tacit.cli.common import print_trials
-    from tacit.lab.analysis.feasibility import HopelessWarning
-    from tacit.lab.analysis.report_data import dossier
+    from tacit.lab.analysis.feasibility import FeasibilityWarning
+    from tacit.lab.analysis.report_data import report_data
     from tacit.lab.data.datasets import open_log
     from tacit.report import write_report
 
-    warnings.simplefilter("ignore", HopelessWarning)  # the table and the report show what it would say
+    warnings.simplefilter("ignore", FeasibilityWarning)  # the table and the report show what it would say
     log = open_log("tastes", devices, seed)
     print(f"A synthetic log of {devices:,} people and 200 items; each person's last item is the question.\n")
     trials = {name: _trial(name, plan, settings, log, seed) for name, plan, settings in STORIES}
     print_trials(list(trials.values()))
-    page = write_report([dossier(trial, name, {"data": "tastes"}) for name, trial in trials.items()], out)
+    page = write_report([report_data(trial, name, {"data": "tastes"}) for name, trial in trials.items()], out)
     print(f"\nThe report is in {page}: open it in a browser.{NEXT}")
 
 

@@ -29,7 +29,7 @@ def price_plan(
         raise typer.BadParameter("Name a plan to price, or use --papers.")
     from tacit.core.catalog import Catalog, Field
     from tacit.device.method import person_fields
-    from tacit.lab.analysis.feasibility import look
+    from tacit.lab.analysis.feasibility import assess_priced_plan
     from tacit.lab.plans.loader import complete, load_plan
     from tacit.privacy.card import card, to_markdown
     from tacit.privacy.price import price
@@ -41,7 +41,7 @@ def price_plan(
         return
     named = {field.name for stage in chosen.stages for field in person_fields(stage)}
     catalog = Catalog(items, person_fields=tuple(Field(name, "numeric") for name in sorted(named)))
-    views = look(chosen, cost, catalog, events)
+    views = assess_priced_plan(chosen, cost, catalog, events)
     if as_json:
         stages = [{**stage.to_dict(), "outlook": view.to_dict()} for stage, view in zip(cost.stages, views)]
         print_json({**card(cost), "items": items, "events": events, "stages": stages})

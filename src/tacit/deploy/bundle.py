@@ -26,7 +26,7 @@ from tacit.core.messages import Schema, pack_tree, schema_of, unpack_tree
 from tacit.core.plan import Plan
 from tacit.core.run_folder import write_arrays, write_json, write_text
 from tacit.errors import PlanError
-from tacit.privacy.mechanisms._parts.total import empty
+from tacit.privacy.mechanism import empty_total
 from tacit.privacy.price import Price, price
 from tacit.privacy.sampler import Sampler, Volunteers, build_sampler
 
@@ -107,7 +107,7 @@ class Kit:
     def total(self, stage: int) -> Schema:
         """How a shard's total is written."""
         mechanism, form = self.mechanism(stage), self.form(stage)
-        return schema_of(jax.eval_shape(lambda: empty(mechanism, form.like, form.weights)), 0)
+        return schema_of(jax.eval_shape(lambda: empty_total(mechanism, form.like, form.weights)), 0)
 
     @cached_property
     def largest(self) -> int:

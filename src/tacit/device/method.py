@@ -34,6 +34,7 @@ class Method(eqx.Module):
     scores: ClassVar[bool] = True  # whether it ranks items; a first stage alone may not
     for_organisations: ClassVar[bool] = False  # whether a device that trains is an organisation rather than one user
     withholds: ClassVar[bool] = False  # whether it heeds `History.share`, the share of items that a person discloses
+    pairwise: ClassVar[bool] = False  # whether an update is the steps of pairwise comparisons, which attacks can read
     suggested: ClassVar[dict[str, Any]]  # a Stage that works, as data; a plan may say otherwise
 
     @abstractmethod

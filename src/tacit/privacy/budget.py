@@ -1,17 +1,17 @@
-"""Budget: what one device's messages add up to, over all its runs, and how many more fit. Arithmetic only.
+"""Privacy budget: the composed ε of one device's messages, over all its runs, and how many more fit. Arithmetic only.
 
 Every message is an Entry. Entries are composed, not added up line by line:
 
 - A message of its own (Pure, Gaussian, Unbounded) counts once for each entry.
-- A whole-stage event (PoissonGaussian, FixedGaussian, FixedPure) covers all planned rounds of a stage, whoever is drawn: a run's
+- A whole-stage event (PoissonGaussian, FixedGaussian, FixedPure) covers all planned rounds of a stage, whichever devices are drawn: a run's
   stage counts once, with its `rounds`, however many reports it has.
 - A guarantee covers its own unit and every finer one (client(silo) > user > interaction). An entry of a finer unit than
   the budget's has no finite ε for the budget's unit, so it counts as unbounded; so does a one-sided guarantee.
 - All entries are composed between any two inputs of the device (replace-one), whatever relation their own ε was stated
   for: events say how much noise there was, so they can be composed under one relation.
 
-The composition is that of events fixed in advance. A server that chooses its next plan by looking at earlier answers
-stays within the proof when δ is 0 (a plain sum) or all events are Gaussian; for other mixtures it is not proven.
+The composition is for events fixed in advance. A server that chooses its next plan by looking at earlier results is still
+covered by the proof when δ is 0 (a plain sum) or all events are Gaussian; for other mixtures it is not proven.
 """
 
 import math
@@ -100,8 +100,8 @@ class Entry:
             raise PlanError(f"Entry.delta must be between 0 and 1, got {self.delta!r}.")
 
 
-class Tally:
-    """What counts against a budget, kept up to date one entry at a time. The order of entries is irrelevant."""
+class BudgetTally:
+    """What is spent of a budget, updated one entry at a time. The order of entries does not matter."""
 
     def __init__(self, budget: Budget, entries: Iterable[Entry] = ()):
         self.budget = budget
@@ -124,10 +124,10 @@ class Tally:
 
     @property
     def events(self) -> Spent:
-        """What happened, and how often, in one order."""
+        """The events and how often each happened, sorted."""
         total = Counter(self._messages)
         for (_, _, event), reports in self._stages.items():
-            # More reports than the plan had rounds were not covered by its claim: count what was sent.
+            # More reports than planned rounds are not covered by the stage's claim: count each report.
             total[event] += max(*reports, reports.total())
         return tuple(sorted(total.items(), key=repr))
 
@@ -160,7 +160,7 @@ class Tally:
 
 def spent(entries: Iterable[Entry], budget: Budget, now: float) -> float:
     """The composed ε of the entries that still count, for the budget's unit at the budget's δ."""
-    return Tally(budget, _current(entries, budget, now)).epsilon
+    return BudgetTally(budget, _current(entries, budget, now)).epsilon
 
 
 def allowance(
@@ -178,11 +178,11 @@ def allowance(
 ) -> int:
     """The largest number, at most `most`, of further messages with this event that the budget covers.
 
-    A whole-stage event is paid for as a whole, so up to its `rounds` the answer is `most` or 0; name the run and the
-    stage when it may have been charged already. Left empty, it is a run that has not begun.
+    A whole-stage event is counted as a whole, so up to its `rounds` the answer is `most` or 0; name the run and the
+    stage when it may have been counted already. Left empty, it is a run that has not begun.
     """
     message = Entry(now, "", run, stage, 0, unit, relation, event, 0.0, 0.0, 0, rounds)
-    return Tally(budget, _current(entries, budget, now)).room(message, most)
+    return BudgetTally(budget, _current(entries, budget, now)).room(message, most)
 
 
 def _current(entries: Iterable[Entry], budget: Budget, now: float) -> Iterable[Entry]:
@@ -202,7 +202,7 @@ def _counted(entry: Entry, budget: Budget) -> Event:
 def _composed(events: Spent, delta: float) -> float:
     if not events:
         return 0.0
-    from tacit.privacy.accounting.accountant import compose  # here: it is heavy, and a silent device never needs it
+    from tacit.privacy.accounting.accountant import compose  # here: a slow import, only needed once something is sent
 
     return float(compose(events, delta, relation="replace_one").epsilon)
 

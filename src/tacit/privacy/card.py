@@ -1,4 +1,4 @@
-"""Card: what a plan or a run guarantees, in the shape of an entry of a public registry: JSON, and a page a person reads."""
+"""Privacy card: what a plan or a run guarantees, as an entry for a public registry: JSON, or a page in Markdown."""
 
 import math
 from collections.abc import Mapping
@@ -10,16 +10,16 @@ from tacit.privacy.price import Price
 _NOT_COVERED = (
     "that a device took part, and when",
     "choosing settings by looking at results of earlier runs on the same people, unless those runs are in the ledger",
-    "what the people recommended to, or anybody who sees their screen, can conclude",
+    "what can be concluded from the recommendations, by the user or by anyone who sees the screen",
     "attacks on the rounding of floating-point noise",
 )
 _OF_REPORTS = "histories stay on devices, reports are summed by a server"
 _OF_RAW_DATA = "a stage needs raw data: histories are seen outside the devices"
 _RELATIONS = {
     "replace_one": "one unit replaced by any other",
-    "add_remove": "one unit there or not",
+    "add_remove": "one unit present or absent",
     "zero_out": "one unit's contribution replaced by nothing",
-    "one_sided_1_to_0": "a unit that is there, towards one that is not; not the other way",
+    "one_sided_1_to_0": "a unit that is present is hidden, one that is absent is not",
 }
 
 
@@ -46,10 +46,10 @@ def card(price: Price, facts: Mapping[str, Any] | None = None) -> dict[str, Any]
 
 
 def sentence(claim: Claim) -> str:
-    """A claim as a sentence for somebody who has to decide.
+    """A claim as a sentence for people who are not experts.
 
     >>> sentence(Claim("local", "user", "replace_one", 1.0, 0.0, "run", "corrected", "nobody"))
-    'Whoever sees everything one device sends in the run can guess between two possible users right at most 73.1 % of the time (a blind guess: 50 %).'
+    'An attacker who sees everything that one device sends in the run can tell which of two possible users is the real one at most 73.1 % of the time (a blind guess: 50 %).'
     """
     if math.isinf(claim.epsilon):
         return f"There is no guarantee for a {claim.unit}: what is sent may reveal it with certainty."
@@ -57,12 +57,12 @@ def sentence(claim: Claim) -> str:
 
     if claim.epsilon == 0 and claim.delta == 0:
         return "Nothing about the unit can be learnt: what is sent does not depend on it."
-    who = "sees everything one device sends in" if claim.model == "local" else "sees everything the server releases in"
+    what = "that one device sends" if claim.model == "local" else "that the server releases"
     right = 100 * guess_bound(claim.epsilon, claim.delta)
     share = f"{right:.3g}" if right < 99 else f"{right:.2f}" if right < 99.99 else "practically 100"
     return (
-        f"Whoever {who} the {claim.per} can guess between two possible {claim.unit}s right at most {share} % of "
-        "the time (a blind guess: 50 %)."
+        f"An attacker who sees everything {what} in the {claim.per} can tell which of two possible {claim.unit}s is the "
+        f"real one at most {share} % of the time (a blind guess: 50 %)."
     )
 
 
@@ -91,20 +91,20 @@ def to_markdown(card: Mapping[str, Any]) -> str:
         ),
     ]
     if card.get("beside"):
-        lines += ["", "Beside it:", "", *(f"- {_claim(one)}" for one in card["beside"])]
+        lines += ["", "Other claims:", "", *(f"- {_claim(one)}" for one in card["beside"])]
     for stage in card["stages"]:
         lines += ["", f"## Stage {stage['number']}: {stage['method']}, {stage['sends']}", ""]
         lines += _table({name.replace("_", " "): _number(value) for name, value in stage["noise"].items()})
         lines += ["", "Claims:", "", *(f"- {_claim(one)}" for one in stage["claims"])]
-        lines += ["", "Seen beside the noise:", "", *(f"- {word}" for word in stage["visible"] or ["nothing"])]
+        lines += ["", "Also visible:", "", *(f"- {word}" for word in stage["visible"] or ["nothing"])]
     if card.get("dials"):
-        lines += ["", "## Dials, in the first and in the last round", "", *_table(_dials(card["dials"]))]
+        lines += ["", "## Public parameters (dials), first and last round", "", *_table(_dials(card["dials"]))]
     if card.get("leakage"):
         lines += ["", "## What attacks found", "", *_leakage(card["leakage"])]
     if card.get("device_cost"):
-        lines += ["", "## What it asks of a device", "", *_table(_asked(card["device_cost"]))]
+        lines += ["", "## Cost on a device", "", *_table(_device_cost(card["device_cost"]))]
     if "ledger" in card:
-        lines += ["", "## Spent so far, over all runs", "", *_ledger(card["ledger"])]
+        lines += ["", "## Spent so far, in all runs", "", *_ledger(card["ledger"])]
     lines += ["", "## Not covered", "", *(f"- {word}" for word in card["not_covered"]), ""]
     return "\n".join(lines)
 
@@ -124,8 +124,8 @@ def _ledger(ledger: Mapping[str, Any]) -> list[str]:
 
 
 def _leakage(found: list[Mapping[str, Any]]) -> list[str]:
-    """Measured, and no bound: a better attack may find more."""
-    head = ["Guessed histories against true ones. A measurement, not a bound: a better attack may find more.", ""]
+    """Precision and recall of the attacks."""
+    head = ["Guessed against true histories. A measurement, not a bound: a better attack may find more.", ""]
     rows = [
         f"| {one['attack']} | {one['rounds'] or '–'} | {one['precision']:.3f} | {one['recall']:.3f} | {one['f1']:.3f} |"
         for one in found
@@ -135,15 +135,15 @@ def _leakage(found: list[Mapping[str, Any]]) -> list[str]:
 
 _COSTS = {
     "round_ms": "one round, ms on the machine of the run",
-    "adapt_ms": "adapting at home, ms",
+    "adapt_ms": "adapting on the device, ms",
     "held_bytes": "kept between rounds, bytes",
-    "working_bytes": "needed in a round beside that, bytes",
+    "working_bytes": "needed during a round in addition, bytes",
     "message_bytes": "sent in a round, bytes",
     "broadcast_bytes": "received in a round, bytes",
 }
 
 
-def _asked(cost: Mapping[str, float]) -> dict[str, str]:
+def _device_cost(cost: Mapping[str, float]) -> dict[str, str]:
     """Of the device with the longest history."""
     return {words: _number(cost[name]) for name, words in _COSTS.items() if name in cost}
 
@@ -157,7 +157,7 @@ def _claim(values: Mapping[str, Any]) -> str:
 
 
 def _number(value: Any) -> str:
-    if value is None:  # raw data is no message, and nobody counts its bytes
+    if value is None:  # raw data is no message, so it has no bytes
         return "raw data"
     if isinstance(value, int | float) and not isinstance(value, bool):
         return "∞" if math.isinf(value) else f"{value:,.6g}"

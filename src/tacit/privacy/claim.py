@@ -1,4 +1,4 @@
-"""Claim: a privacy guarantee with everything that makes it mean something. An ε alone is not a claim."""
+"""Claim: a privacy guarantee with its unit, neighbours, trust and conditions. An ε alone is not a claim."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -16,9 +16,9 @@ Trust = Literal["nobody", "server", "organisation"]
 
 @dataclass(frozen=True)
 class Claim:
-    """What holds, for whom, against whom, and as long as what.
+    """What is guaranteed, for whom, against whom, and under which conditions.
 
-    Infinity is a value, not an absence: a message with no finite guarantee says so.
+    An infinite ε is a value, not an absence: a message without a finite guarantee has one.
     """
 
     model: Model

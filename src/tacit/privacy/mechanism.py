@@ -9,8 +9,10 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 import tacit.privacy.mechanisms
+from tacit.core.messages import Report
 from tacit.core.plugins import Plugins
 from tacit.core.settings import fill, setting
 from tacit.privacy.accounting.events import Event
@@ -18,10 +20,12 @@ from tacit.privacy.claim import Claim, Unit
 from tacit.privacy.sampler import Exposure
 
 Wire = Literal["dense", "rows"]
+PayloadView = Literal["update", "bits", "signs"]
+PEOPLE = "people"  # the leaf of an update that says how many people it is a sum over
 
 
 class Spread(NamedTuple):
-    """How loud the estimated mean update of a cohort can be, and how noisy it is; both for one number of it."""
+    """How large the estimated mean update of a cohort can be, and how noisy it is; both for one number of it."""
 
     signal: float  # the largest root mean square that bounded updates allow, when all devices agree
     noise: float  # the standard deviation of the estimate
@@ -31,25 +35,37 @@ class Mechanism(eqx.Module):
     """How an update is bounded, randomised, summed and estimated.
 
     `zero`, `add` and `merge` are a commutative monoid in payload space, so a cohort can be folded in chunks, in any
-    order, with silent devices masked. `estimate` returns (sum, weight): for every weight, the estimate of
+    order, with devices that sent nothing masked. `estimate` returns (sum, weight): for every weight, the estimate of
     Σ weight·update with a leading axis k, and Σ weight; the rule decides between sum and mean.
 
     A plan's settings become a mechanism in two steps: `build_mechanism` checks them one by one, `settle` finds the
-    noise that keeps the plan's promise for so many devices and rounds, and refuses a promise it cannot keep.
+    noise that keeps the plan's promise for so many devices and rounds, and refuses a promise that cannot be kept.
     """
 
     messages: eqx.AbstractVar[int | None]  # a device's allowance in this stage: reports it will ever send
     wire: eqx.AbstractVar[Wire]  # "rows": positions may be seen
-    former_names: ClassVar[tuple[str, ...]] = ()  # what earlier versions called it; plans may still say so
+    former_names: ClassVar[tuple[str, ...]] = ()  # its names in earlier versions; plans may still use them
     unit: ClassVar[Unit] = "user"  # what the claim protects
-    shows_weight: ClassVar[bool] = False  # whether a report carries the device's own weight; if not, it counts once
-    as_sent: ClassVar[bool] = False  # whether the estimate is the sum of what was sent: rows nobody sent are zero in it
+    shows_weight: ClassVar[bool] = False  # whether a report has the device's own weight; if not, it counts once
+    as_sent: ClassVar[bool] = False  # whether the estimate is the plain sum: rows that no device sent are zero in it
     counts_pairs: ClassVar[bool] = False  # whether the estimate has counts of pairs, for a rule that reads them
-    suggested: ClassVar[tuple[dict[str, Any], ...]] = ({},)  # settings worth a try; the tests try each
+    sums_people: ClassVar[bool] = False  # whether a report is a sum over the people of one organisation
+    payload_view: ClassVar[PayloadView] = (
+        "update"  # how a payload is read: the update's own form, a bit a position, or signs
+    )
+    noise_setting: ClassVar[str | None] = (
+        None  # the setting its noise is proportional to, where finding it for an ε is slow
+    )
+    suggested: ClassVar[tuple[dict[str, Any], ...]] = ({},)  # settings that work; each is tested
+
+    @property
+    def name(self) -> str:
+        """What plans call it: the name of its file."""
+        return type(self).__module__.rpartition(".")[2]
 
     @abstractmethod
     def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
-        """Device: the payload that stands for this update."""
+        """Device: the payload for this update."""
 
     @abstractmethod
     def zero(self, params: dict, weights: int) -> Any:
@@ -57,7 +73,7 @@ class Mechanism(eqx.Module):
 
     @abstractmethod
     def add(self, total: Any, payloads: Any, weights: jax.Array, sent: jax.Array) -> Any:
-        """The total with a chunk of payloads [c, ...] folded in; those not sent leave no trace."""
+        """The total with a chunk of payloads [c, ...] added; those not sent have no effect."""
 
     @abstractmethod
     def merge(self, one: Any, other: Any) -> Any:
@@ -84,26 +100,26 @@ class Mechanism(eqx.Module):
 
     @abstractmethod
     def event(self, exposure: Exposure) -> tuple[Event, int]:
-        """What the accountant is told, and how many rounds it covers.
+        """The event for the accountant, and how many rounds it covers.
 
-        One message, covering 1 round, is counted each time it is sent. A sum whose cohort chance has chosen covers
-        the stage's rounds together, whoever was drawn.
+        A message covers 1 round and is counted each time it is sent. A sum over a randomly drawn cohort covers the
+        stage's rounds together, whichever devices were drawn.
         """
 
     @abstractmethod
     def claim(self, exposure: Exposure) -> tuple[Claim, ...]:
-        """What it guarantees, given how often a device is exposed; the plan's promise comes first."""
+        """What it guarantees, given how often a device is exposed; the claim that the plan promises comes first."""
 
     @abstractmethod
     def visible(self) -> tuple[str, ...]:
-        """What the server sees beside the noise."""
+        """What is visible in spite of the noise."""
 
     @abstractmethod
     def spread(self, numbers: int, reports: float) -> Spread:
         """Signal and noise of the mean of so many reports of updates of so many numbers."""
 
     def floor(self, reports: float) -> float | None:
-        """People: what the count of a position that nobody has comes to by noise alone, one standard deviation.
+        """The noise floor of a count, in people: the standard deviation of the estimate where the true count is 0.
 
         None where no counts are estimated, or where they have no noise of their own.
         """
@@ -112,12 +128,29 @@ class Mechanism(eqx.Module):
 
     @property
     def always_releases(self) -> bool:
-        """Whether the server moves even when nobody reported, because it adds the noise."""
+        """Whether the server releases a result even without reports, because it adds the noise."""
         return False
 
     def describe(self) -> dict[str, Any]:
         """The noise and the bounds, as numbers to show."""
         return {}
+
+
+def empty_total(mechanism: Mechanism, like: dict, weights: int) -> Any:
+    """(payloads, number of reports) before any report; `like` has the shape of an update."""
+    return mechanism.zero(like, weights), jnp.zeros((), jnp.int32)
+
+
+def add_reports(mechanism: Mechanism, total: Any, reports: Report) -> Any:
+    """The total with a chunk of reports [c, ...] added; the same whether a server or a node adds them."""
+    payloads, count = total
+    payloads = mechanism.add(payloads, reports.payload, reports.weight, reports.sent)
+    return payloads, count + reports.sent.sum(dtype=jnp.int32)
+
+
+def merge_totals(mechanism: Mechanism, one: Any, other: Any) -> Any:
+    """The total of two totals."""
+    return mechanism.merge(one[0], other[0]), one[1] + other[1]
 
 
 def messages_setting() -> Any:
@@ -132,7 +165,7 @@ def wire_setting() -> Any:
 
 def epsilon_setting() -> Any:
     """The `epsilon` and `epsilon_per_message` fields of mechanisms that promise one."""
-    return setting(None, at_least=1e-6)  # below, the noise drowns in its own rounding
+    return setting(None, at_least=1e-6)  # below, the noise is lost in its own rounding
 
 
 def delta_setting() -> Any:

@@ -17,24 +17,24 @@ _NOTHING = Claim("local", "user", "replace_one", 0.0, 0.0, "run", "corrected", "
 
 @dataclass(frozen=True)
 class StagePrice:
-    """What one stage costs a device, and what is seen beside the noise."""
+    """What one stage costs a device, and what is visible in spite of the noise."""
 
     claims: tuple[Claim, ...]
     visible: tuple[str, ...]
     mechanism: Mechanism | None = None  # settled; None where nothing is sent
     exposure: Exposure | None = None
     event: Event | None = None
-    covers: int = 1  # the rounds one event stands for
+    covers: int = 1  # rounds covered by one event
     fitted: Fitted = "rounds"  # as the stage's sampler says
 
     @property
     def raw(self) -> bool:
-        """Whether the stage needs raw data, of which no bytes are counted."""
+        """Whether the stage needs raw data, for which no bytes are counted."""
         return self.fitted != "rounds"
 
     @property
     def others(self) -> int:
-        """How many devices this stage never asks."""
+        """How many devices never take part in this stage."""
         return self.exposure.others if self.exposure is not None else 0
 
     @property
@@ -46,7 +46,7 @@ class StagePrice:
 
     @property
     def spent(self) -> tuple[tuple[Event, int], ...]:
-        """What the worst-off device goes through, for the accountant."""
+        """The events of the most exposed device, for the accountant."""
         if self.event is None:
             return ()
         times = 1 if self.raw else self.messages if self.covers == 1 else self.covers
@@ -54,7 +54,7 @@ class StagePrice:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        mechanism = type(self.mechanism).__module__.rpartition(".")[2] if self.mechanism else None
+        mechanism = self.mechanism.name if self.mechanism else None
         return {
             "mechanism": mechanism,
             "messages": self.messages,
@@ -74,17 +74,17 @@ class Price:
     plan: Plan
     devices: int
     stages: tuple[StagePrice, ...]
-    whole: Claim  # where a stage asks volunteers alone: for everybody else
-    beside: tuple[Claim, ...] = ()  # what holds for the volunteers; what would hold if an open stage were public
+    whole: Claim  # of the run; where a stage has volunteers only: for all other users
+    beside: tuple[Claim, ...] = ()  # for the volunteers; and what would hold if a stage without a guarantee were public
 
     @property
     def raw(self) -> bool:
-        """Whether any stage needs raw data: then the bytes of messages do not tell what was given away."""
+        """Whether any stage needs raw data: then the bytes of messages do not measure what was revealed."""
         return any(stage.raw for stage in self.stages)
 
     @property
     def covered(self) -> tuple[StagePrice, ...]:
-        """The stages that the whole is composed of."""
+        """The stages that the claim of the run covers."""
         return tuple(stage for stage in self.stages if not stage.others)
 
     @property
@@ -110,7 +110,7 @@ class Price:
 
 
 def price(plan: Plan, devices: int) -> Price:
-    """What the plan guarantees and what is seen, for a population of this size.
+    """What the plan guarantees and what is visible, for a population of this size.
 
     >>> str(price(Plan("p", (Stage("mfu"),)), 10).whole)
     'ε = 0 per run, local, unit user, replace-one, trust: nobody (nothing leaves the device)'
@@ -121,12 +121,12 @@ def price(plan: Plan, devices: int) -> Price:
     whole = _compose(tuple(stage for stage in stages if not stage.others))
     _check_shares(plan, whole)
     if any(stage.others for stage in stages):
-        whole = _told(whole, f"for everybody else, replaced by anybody else: {_volunteered(plan, stages)}")
+        whole = _with_condition(whole, f"for all other users, each replaced by any user: {_volunteered(plan, stages)}")
     return Price(plan, devices, stages, whole, (*_of_volunteers(plan, stages), *_if_public(stages)))
 
 
 def _check_shares(plan: Plan, whole: Claim) -> None:
-    """Refuse a promise that several stages make together and do not keep."""
+    """Refuse an ε that several stages share and do not keep."""
     promised = [stage.privacy["epsilon"] for stage in plan.stages if "share" in stage.privacy]
     if promised and whole.epsilon > min(promised) * (1 + 1e-6):
         raise PlanError(
@@ -135,10 +135,10 @@ def _check_shares(plan: Plan, whole: Claim) -> None:
         )
 
 
-def page_of(stage: StagePrice, plan: str, run: str, number: int, now: float, size: int) -> Entry:
-    """The message a stage asks for, as a ledger enters it."""
+def ledger_entry_of(stage: StagePrice, plan: str, run: str, number: int, now: float, size: int) -> Entry:
+    """The ledger entry of one message of a stage."""
     assert stage.event is not None
-    # Raw data is given once: its claim for the run is also that of the one entry.
+    # Raw data is handed over once: the claim for the run is also that of the single entry.
     alone = next((claim for claim in reversed(stage.claims) if claim.per in ("round", "message")), stage.claims[0])
     unit, relation = stage.claims[0].unit, stage.claims[0].relation
     return Entry(now, plan, run, number, 0, unit, relation, stage.event, alone.epsilon, alone.delta, size, stage.covers)
@@ -190,16 +190,16 @@ def _compose(stages: tuple[StagePrice, ...]) -> Claim:
 
 
 def _of_volunteers(plan: Plan, stages: tuple[StagePrice, ...]) -> tuple[Claim, ...]:
-    """What is left for those who agreed to more than the others."""
+    """The claim for the volunteers, who take part in more stages than the others."""
     if not any(stage.others for stage in stages):
         return ()
-    return (_told(_compose(stages), f"for volunteers: {_volunteered(plan, stages)}"),)
+    return (_with_condition(_compose(stages), f"for volunteers: {_volunteered(plan, stages)}"),)
 
 
 def _volunteered(plan: Plan, stages: tuple[StagePrice, ...]) -> str:
-    """Who agreed to what."""
+    """How many volunteer, and in which stage."""
     words = {
-        "consent": "{0:,} agreed to be asked in stage {1}",
+        "consent": "{0:,} agreed to take part in stage {1}",
         "public": "the histories of {0:,} in stage {1} are public",
     }
     said = [
@@ -211,9 +211,9 @@ def _volunteered(plan: Plan, stages: tuple[StagePrice, ...]) -> str:
 
 
 def _if_public(stages: tuple[StagePrice, ...]) -> tuple[Claim, ...]:
-    """What stages with a guarantee would be worth if what the stages without one learned were public anyway.
+    """What the stages with a guarantee would be worth if the results of the stages without one were public anyway.
 
-    It is not the plan's claim: what an open stage learned came from the same people.
+    It is not the plan's claim: those results were learned from the same people.
     """
     priced = [(number, stage) for number, stage in enumerate(stages, 1) if stage.event is not None and not stage.others]
     open_ones = [number for number, stage in priced if isinstance(stage.event, Unbounded)]
@@ -221,21 +221,21 @@ def _if_public(stages: tuple[StagePrice, ...]) -> tuple[Claim, ...]:
     if not open_ones or not rest:
         return ()
     listed = " and ".join(map(str, open_ones))
-    return (_told(_compose(rest), f"only if what stage {listed} learned were public, and it was not"),)
+    return (_with_condition(_compose(rest), f"only if what stage {listed} learned were public, and it was not"),)
 
 
-def _told(claim: Claim, words: str) -> Claim:
+def _with_condition(claim: Claim, words: str) -> Claim:
     """The claim with one more condition, which comes first."""
     return replace(claim, conditions=(words, *claim.conditions))
 
 
 def _two_sided(claims: tuple[Claim, ...]) -> Claim:
-    """The claim of the run; one that protects in one direction only does not stand for it."""
+    """The claim of the run that protects in both directions."""
     return next(claim for claim in claims if claim.per == "run" and claim.relation != "one_sided_1_to_0")
 
 
 def _trusted(trusts: list[Trust]) -> Trust:
-    """Whoever any stage trusts."""
+    """Who must be trusted in any of the stages."""
     order: tuple[Trust, ...] = ("server", "organisation", "nobody")
     return next(trust for trust in order if trust in trusts)
 

@@ -1,4 +1,4 @@
-"""Samplers: who is asked in a round. The sampler also says how exposed that leaves a device, so that what is drawn
+"""Samplers: which devices take part in a round. A sampler also states how exposed a device is, so that what is drawn
 and what is accounted for cannot disagree.
 
 Ids are drawn on the host; the same (seed, stage, round) draws the same ids.
@@ -25,22 +25,22 @@ class Exposure(NamedTuple):
 
     sampler: str
     rounds: int
-    messages: int  # the most reports one device may be asked for in the run
+    messages: int  # the most reports one device may send in the run
     devices: int
-    cohort: float  # devices asked in a round, on average
+    cohort: float  # devices in a round, on average
     relation: Literal["replace_one", "add_remove"]  # the neighbours for which this sampler is analysed
-    drawn: Literal["fixed", "poisson"] | None = None  # how chance chooses a cohort; None: it hides nobody
-    others: int = 0  # devices that are never asked: this does not expose them at all
+    drawn: Literal["fixed", "poisson"] | None = None  # how a cohort is drawn at random; None: no amplification
+    others: int = 0  # devices that never take part, and so are not exposed at all
 
     def at_most(self, messages: int | None) -> "Exposure":
-        """The same run for a device that falls silent after so many messages."""
+        """The same run for a device that stops after so many messages."""
         return self if messages is None else self._replace(messages=min(self.messages, messages))
 
     def gaussian(self, noise: float) -> tuple[Event, int]:
-        """What sums with Gaussian noise do to one device, and how often: the only place where that is decided.
+        """The event of a sum with Gaussian noise, and how often it happens to one device; decided only here.
 
-        A device that falls silent after some messages is no longer drawn by chance alone, so what chance hides is
-        not counted for it.
+        A device that stops after some messages is no longer drawn at random alone, so it gets no amplification by
+        sampling.
         """
         if self.drawn == "poisson" and self.messages >= self.rounds:
             return PoissonGaussian(noise, self.cohort / self.devices), self.rounds
@@ -49,39 +49,39 @@ class Exposure(NamedTuple):
         return Gaussian(noise), self.messages
 
     def pure(self, epsilon: float) -> tuple[Event, int]:
-        """The same of sums whose noise is pure ε for those who are in them, whoever replaces whom."""
+        """The same for sums whose noise is pure ε for their members, under replace-one."""
         if self.drawn == "fixed" and self.messages >= self.rounds:
             return FixedPure(epsilon, round(self.cohort), self.devices), self.rounds
         return Pure(epsilon), self.messages
 
 
 class Sampler(eqx.Module):
-    """Who is asked in a round."""
+    """Which devices take part in a round."""
 
     name: ClassVar[str]
     # How the parameters of a stage are found: by `rounds` of reports; from histories `pooled` on one machine; or by
-    # devices, a server and a third party that are played in the lab (`helped`). The latter two need raw data.
+    # devices, a server and a third party that are simulated in the lab (`helped`). The latter two need raw data.
     fitted: ClassVar[Fitted] = "rounds"
 
     @property
     def sees(self) -> tuple[str, ...]:
-        """What somebody sees of the raw data; nothing, where a stage is fitted by rounds."""
+        """What is seen of the raw data, and by whom; nothing, where a stage is fitted by rounds."""
         return ()
 
     @abstractmethod
     def draw(self, seed: int, stage: int, round: int, devices: int) -> np.ndarray:
-        """Ids of the devices asked in this round, ascending, each once."""
+        """Ids of the devices of this round, ascending, each once."""
 
     @abstractmethod
     def size(self, devices: int) -> float:
-        """How many devices a round asks, on average."""
+        """How many devices a round has, on average."""
 
     @abstractmethod
     def exposure(self, rounds: int, devices: int) -> Exposure:
-        """What `rounds` rounds of this sampler do to one device."""
+        """How `rounds` rounds of this sampler expose one device."""
 
     def reach(self, devices: int) -> np.ndarray:
-        """Whom it may ever ask, bool[devices]; everybody, by default."""
+        """Which devices may ever take part, bool[devices]; all, by default."""
         return np.ones(devices, bool)
 
 
@@ -90,26 +90,26 @@ def _generator(seed: int, stage: int, round: int) -> np.random.Generator:
 
 
 class All(Sampler):
-    """Everybody, every round."""
+    """All devices, every round."""
 
     name: ClassVar[str] = "all"
 
     def draw(self, seed: int, stage: int, round: int, devices: int) -> np.ndarray:
-        """Every id."""
+        """All ids."""
         del seed, stage, round
         return np.arange(devices)
 
     def size(self, devices: int) -> float:
-        """Everybody."""
+        """All devices."""
         return devices
 
     def exposure(self, rounds: int, devices: int) -> Exposure:
-        """Each device is asked each round."""
+        """Each device takes part in each round."""
         return Exposure(self.name, rounds, rounds, devices, devices, "replace_one")
 
 
 class Pass(Sampler):
-    """Everybody once before anybody twice: a fresh shuffle per pass, cut into cohorts of `size`."""
+    """Every device once per pass: a fresh shuffle per pass, cut into cohorts of `count`."""
 
     name: ClassVar[str] = "pass"
     count: int = setting(at_least=1)
@@ -153,11 +153,11 @@ class Fixed(Sampler):
 
 
 class Volunteers(Sampler):
-    """Only devices whose people agreed, or whose histories are public anyway; `count` of them a round, as in `fixed`.
+    """Only devices whose users agreed, or whose histories are public anyway; `count` of them a round, as in `fixed`.
 
-    The others are never asked, so a plan's claim can be theirs. In the lab a coin decides for each device, with
-    probability `share` and alike in every run; on real devices their people do, and as many are asked as the coin would
-    choose. That a person agrees may itself say something about them.
+    The other devices never take part, so a plan's claim can be about them. In the lab each device is a volunteer with
+    probability `share`, the same ones in every run; on real devices the users decide, and the cohort is as large. That a
+    user agrees may itself reveal something about them.
     """
 
     name: ClassVar[str] = "volunteers"
@@ -166,15 +166,15 @@ class Volunteers(Sampler):
     because: Literal["consent", "public"] = setting("consent")
 
     def reach(self, devices: int) -> np.ndarray:
-        """Those whose coin fell; who joins later changes nothing for the others."""
+        """The volunteers; devices that join later change nothing for the others."""
         return _generator(0, 0, 0).random(devices) < self.share
 
     def draw(self, seed: int, stage: int, round: int, devices: int) -> np.ndarray:
-        """`count` of those whose coin fell."""
+        """`count` of the volunteers."""
         return self.draw_among(seed, stage, round, np.flatnonzero(self.reach(devices)))
 
     def draw_among(self, seed: int, stage: int, round: int, agreed: np.ndarray) -> np.ndarray:
-        """`count` distinct ids of those who agreed, uniformly."""
+        """`count` distinct ids of devices that agreed, uniformly."""
         self._enough(agreed.size)
         return np.sort(_generator(seed, stage, round).choice(agreed, self.count, replace=False, shuffle=False))
 
@@ -183,7 +183,7 @@ class Volunteers(Sampler):
         return min(self.count, int(self.reach(devices).sum()))
 
     def exposure(self, rounds: int, devices: int) -> Exposure:
-        """One who agreed may be drawn every round."""
+        """A volunteer may be drawn every round."""
         agreed = int(self.reach(devices).sum())
         self._enough(agreed)
         return Exposure(self.name, rounds, rounds, agreed, self.count, "replace_one", "fixed", others=devices - agreed)
@@ -197,13 +197,13 @@ class Volunteers(Sampler):
 
 
 class Poisson(Sampler):
-    """Each device by its own coin: asked with probability `rate`, independently."""
+    """Poisson sampling: each device takes part with probability `rate`, independently."""
 
     name: ClassVar[str] = "poisson"
     rate: float = setting(above=0.0, at_most=1.0)
 
     def draw(self, seed: int, stage: int, round: int, devices: int) -> np.ndarray:
-        """The ids whose coin fell."""
+        """The ids that were drawn."""
         return np.flatnonzero(_generator(seed, stage, round).random(devices) < self.rate)
 
     def size(self, devices: int) -> float:
@@ -235,7 +235,7 @@ class One(Sampler):
 
 
 class Pooled(Sampler):
-    """Nobody is asked: raw histories are pooled in the lab. Central baselines only; never private."""
+    """No rounds: raw histories are pooled in the lab. Central baselines only; never private."""
 
     name: ClassVar[str] = "pooled"
     fitted: ClassVar[Fitted] = "pooled"
@@ -251,7 +251,7 @@ class Pooled(Sampler):
         return np.zeros(0, int)
 
     def size(self, devices: int) -> float:
-        """Nobody."""
+        """None."""
         del devices
         return 0
 
@@ -263,19 +263,19 @@ class Pooled(Sampler):
 
 HELPERS: dict[str, tuple[str, ...]] = {
     "matcher": (
-        "a helper beside the server sees which people share how many sealed items",
-        "positions are visible: a message names the rows a person touched, among made-up ones",
+        "a helper beside the server sees which people share encrypted items, and how many",
+        "positions are visible: a message names the rows a person touched, among invented ones",
     ),
     "denoiser": (
-        "a denoising client sees which items its guests made up, and their gradients",
-        "the server sees the rows a person touched among made-up ones, and those of a denoising client bare",
-        "the two together see which rows a person touched, and the gradients of each",
+        "a denoising client sees which items other clients invented, and their gradients",
+        "the server sees the rows a person touched among invented ones, and those of a denoising client exactly",
+        "a denoising client and the server together see which rows a person touched, and the gradient of each",
     ),
 }
 
 
 class Helped(Pooled):
-    """The library asks nobody: devices, a server and a third party that helps them are played in the lab. Never private."""
+    """Devices, a server and a third party that helps them, all simulated in the lab. Never private."""
 
     name: ClassVar[str] = "helped"
     fitted: ClassVar[Fitted] = "helped"
@@ -309,7 +309,7 @@ def sampler_of(stage: Stage, where: str = "cohort") -> Sampler:
     if sampler.fitted != "rounds" and stage.privacy["mechanism"] != "none":
         raise PlanError(
             f"Stage.privacy.mechanism = {stage.privacy['mechanism']!r} is an empty promise: under cohort.sampler = "
-            f"{stage.cohort['sampler']!r} the lab fits the model, and no mechanism is asked. Leave privacy out."
+            f"{stage.cohort['sampler']!r} the lab fits the model without a mechanism. Leave privacy out."
         )
     if stage.trains and not stage.rounds and sampler.fitted == "rounds":
         raise PlanError(

@@ -7,12 +7,22 @@ import jax.numpy as jnp
 
 from tacit.core.messages import Broadcast, Report, Schema
 from tacit.core.sparse_rows import is_rows
-from tacit.privacy.mechanism import Mechanism
+from tacit.privacy.mechanism import Mechanism, add_reports, empty_total, merge_totals
 from tacit.privacy.mechanisms._parts.summed import sum_rows
-from tacit.privacy.mechanisms._parts.total import collect, empty, merge
 from tacit.server.rule import Rule
 
-__all__ = ["Memory", "begin", "by_rows", "close", "close_rows", "collect", "merge", "nothing", "open_round", "trained"]
+__all__ = [
+    "Memory",
+    "add_reports",
+    "begin",
+    "by_rows",
+    "close",
+    "close_rows",
+    "merge_totals",
+    "nothing",
+    "open_round",
+    "trained",
+]
 
 
 class Memory(NamedTuple):
@@ -43,7 +53,7 @@ def nothing(
 ) -> Any:
     """The total before anybody reported; `update` says what an update looks like where that is not what is trained."""
     like = trained(params, trains) if update is None else update.like()
-    return empty(mechanism, like, weights)
+    return empty_total(mechanism, like, weights)
 
 
 def by_rows(mechanism: Mechanism, rule: Rule, update: Any, reports: float) -> bool:

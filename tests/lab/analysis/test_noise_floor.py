@@ -8,14 +8,14 @@ import pytest
 
 import tacit
 from tacit.cli.compare import _print
-from tacit.lab.analysis.noise_floor import floor_of, true_pairs
-from tacit.lab.analysis.report_data import dossier
+from tacit.lab.analysis.noise_floor import noise_floor_of, true_pair_counts
+from tacit.lab.analysis.report_data import report_data
 from tacit.lab.data import from_events
 from tacit.lab.data.synthetic.small import tastes
 from tacit.lab.experiments.compare import compare
 from tacit.report.tradeoff import tradeoff_chart
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 LOG = tastes(devices=70, items=40, events=12)
 
 
@@ -41,7 +41,7 @@ def test_a_comparison_has_the_floor_of_those_that_have_one(found):
 
 def test_which_pairs_are_only_noise(found):
     train = found.trials["mfu"][0].run.population
-    both = true_pairs(train)[np.triu_indices(40, 1)]
+    both = true_pair_counts(train)[np.triu_indices(40, 1)]
     both = both[both > 0]
     one = found.floors["dplcf privacy.epsilon=1"]
     assert one["below"] == pytest.approx((both < one["people"]).mean())
@@ -57,7 +57,7 @@ def test_the_table_says_it(found, capsys):
 
 
 def test_the_picture_marks_it(found):
-    dossiers = [dossier(found.pooled(name), name) for name in found.names]
+    dossiers = [report_data(found.pooled(name), name) for name in found.names]
     (view,) = dossiers[0]["specimen"]["views"]  # what one device said of forty items, some of it true
     assert (view["kind"], view["leaf"], view["of"]) == ("claims", "items", 40)
     assert 0 < view["true"] <= view["said"]
@@ -69,19 +69,19 @@ def test_the_picture_marks_it(found):
 
 def test_any_mechanism_may_have_one():
     plan = tacit.plan("popularity").with_setting("privacy", {"mechanism": "randomized_response", "epsilon": 1.0})
-    one = floor_of(tacit.simulate(plan, LOG, quiet=True))
+    one = noise_floor_of(tacit.simulate(plan, LOG, quiet=True))
     assert one["people"] == pytest.approx(floor(1, 70), rel=1e-6)
     assert one["below"] is None
-    assert floor_of(tacit.simulate("popularity", LOG, quiet=True)) is None
+    assert noise_floor_of(tacit.simulate("popularity", LOG, quiet=True)) is None
 
 
 def test_pairs_that_would_take_long_are_not_counted(monkeypatch):
     monkeypatch.setattr("tacit.lab.analysis.noise_floor._COUNTED", 70 * 40 * 40 - 1)
-    one = floor_of(tacit.simulate("dplcf", LOG, quiet=True))
+    one = noise_floor_of(tacit.simulate("dplcf", LOG, quiet=True))
     assert one["below"] is None
     assert one["says"].endswith("a count below that is only noise")
 
 
 def test_true_pairs():
     people = from_events(np.array([0, 0, 1, 1, 1]), np.array([0, 1, 0, 1, 2]))
-    assert true_pairs(people).tolist() == [[2, 2, 1], [2, 2, 1], [1, 1, 1]]
+    assert true_pair_counts(people).tolist() == [[2, 2, 1], [2, 2, 1], [1, 1, 1]]

@@ -112,9 +112,9 @@ def _hit_rates(setting: str, seeds: range, users: int = 292, **split: float) -> 
 
 
 def on_the_page(words: str) -> None:
-    """What is printed here is what docs/worlds.md says; numbers below 1 stand there without their 0."""
-    page = (Path(__file__).parents[3] / "docs" / "worlds.md").read_text(encoding="utf-8")
-    assert re.sub(r"\b0\.", ".", words) in page or words in page, f"docs/worlds.md does not say {words}"
+    """What is printed here is what docs/synthetic-data.md says; numbers below 1 stand there without their 0."""
+    page = (Path(__file__).parents[3] / "docs" / "synthetic-data.md").read_text(encoding="utf-8")
+    assert re.sub(r"\b0\.", ".", words) in page or words in page, f"docs/synthetic-data.md does not say {words}"
 
 
 # ---- apps: what it reproduces ----

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tacit.cli.common import print_trials
 from tacit.core.catalog import Catalog
 from tacit.errors import DataError, PlanError
-from tacit.lab.analysis.report_data import dossier
+from tacit.lab.analysis.report_data import report_data
 from tacit.lab.data import Population
 from tacit.lab.data.describe import describe
 from tacit.lab.data.selection import owners
@@ -357,10 +357,10 @@ def test_tables_and_reports_show_both_treatments(capsys):
     assert "full: among all items not yet seen; new items only, as requested" in shown
     for words in ("new items only │ 2 │ 0.815", "repeats allowed │ 4 │ 0.673", "2 of 4 test cases ask for an item"):
         assert words in shown
-    page = render([dossier(tried, specimen=False)])
+    page = render([report_data(tried, sample=False)])
     assert "New items only, as requested." in page
     assert '<th scope="col" class="number">repeats allowed<small>4</small></th>' in page
-    plain = render([dossier(trial(load_plan("popularity"), no_repeats(30), quiet=True), specimen=False)])
+    plain = render([report_data(trial(load_plan("popularity"), no_repeats(30), quiet=True), sample=False)])
     assert "New items only: no person has an item twice." in plain
     assert "repeats allowed<small>" not in plain
 

@@ -117,7 +117,7 @@ def test_a_cycle_is_answered_by_what_came_before_it(log):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
+@pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 def test_the_table_is_trained_again_and_every_ledger_goes_on(log):
     privacy = {"mechanism": "qharmony", "epsilon_per_message": 1.5, "k": 2}
     one = live("seqmf-authors", log, 6, every=2, again=3, settings={**SMALL, "rounds": 5, "privacy": privacy})

@@ -9,7 +9,7 @@ from tacit.lab.data.synthetic import movies
 from tacit.lab.plans.loader import choose
 from tacit.lab.simulation.batched_runs import learn_apart, learn_together
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 
 SMALL = {"hyper.dim": 4, "hyper.hidden": (4,), "hyper.epochs": 1, "hyper.most": 8, "rounds": 3, "cohort.count": 4}
 TWO = {"1.hyper.dim": 4, "2.hyper.dim": 4, "2.hyper.hidden": (4,), "2.hyper.epochs": 1, "2.hyper.most": 8}

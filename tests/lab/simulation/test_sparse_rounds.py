@@ -50,7 +50,7 @@ def test_rows_and_tables_close_alike(rule, weights):
     def over_the_table(params):
         total = server.nothing(none, params, ("items",), weights)
         for one in reports:
-            total = server.collect(none, total, one)
+            total = server.add_reports(none, total, one)
         return server.close(jax.random.key(0), none, rule, ("items",), params, total, memory)
 
     by_rows = jax.jit(lambda params: server.close_rows(rule, ("items",), params, reports, memory))

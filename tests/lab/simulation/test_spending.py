@@ -14,8 +14,8 @@ from tacit.core.run_folder import write_arrays
 from tacit.deploy.bundle import Kit
 from tacit.device.ledger.population_ledger import Ledgers
 from tacit.errors import PlanError
-from tacit.lab.analysis.feasibility import outlook
-from tacit.lab.analysis.report_data import dossier
+from tacit.lab.analysis.feasibility import assess_feasibility
+from tacit.lab.analysis.report_data import report_data
 from tacit.lab.baselines import central, helpers
 from tacit.lab.data import from_events
 from tacit.lab.experiments.search_cost import together
@@ -30,7 +30,7 @@ from tacit.privacy.price import price
 from tacit.privacy.sampler import Pooled, build_sampler
 from tacit.report.page import report_page as render
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 LAPLACE = {"privacy": {"mechanism": "laplace", "epsilon_per_message": 0.5}, "rounds": 2, "hyper.dim": 2}
 RAW = [name for name in plan_names() if any(build_sampler(s.cohort).fitted != "rounds" for s in load_plan(name).stages)]
 
@@ -82,11 +82,11 @@ def test_tables_and_reports_say_raw_data(name, unfitted):
     assert found.to_dict()["sent"] == "raw data"
     assert found.to_dict()["bytes_up_per_device"] is None
     assert "ε ∞ and ∞ (no budget); raw data" in _spent(found.run.spent())
-    made = dossier(found)
+    made = report_data(found)
     assert made["outlook"][0]["verdict"] == "raw data"
     assert made["specimen"]["kind"] == "raw"
     json.dumps(made, allow_nan=False)
-    beside = dossier(trial(choose("popularity"), small_world(6), quiet=True))
+    beside = report_data(trial(choose("popularity"), small_world(6), quiet=True))
     page = render([made, beside])
     assert "raw data" in page
     assert "nothing sent" not in render([made])
@@ -141,7 +141,7 @@ def test_one_stage_of_raw_data_is_enough(unfitted):
     assert run.price.whole.epsilon == math.inf
     assert run.spent()["epsilon"]["median"] == math.inf
     assert run.sent == "raw data"
-    assert dossier(run)["specimen"]["kind"] == "raw"
+    assert report_data(run)["specimen"]["kind"] == "raw"
     assert [page.bytes > 0 for page in run.ledgers.pages] == [False, True], "messages are counted beside it"
 
 
@@ -166,7 +166,7 @@ def test_the_sampler_says_how_a_stage_is_fitted_whatever_its_name(unfitted, monk
     assert run.sent == "raw data"
     assert run.spent()["epsilon"]["worst"] == math.inf
     assert settings_of(plan) == settings_of(load_plan("itemknn"))
-    assert outlook(plan, run.population.catalog, 4)[0].verdict == "raw data"
+    assert assess_feasibility(plan, run.population.catalog, 4)[0].verdict == "raw data"
     with pytest.raises(PlanError, match="cannot be deployed: stage 1 pools raw histories"):
         Kit(plan, run.population.catalog, {}, 4, (None,))
 

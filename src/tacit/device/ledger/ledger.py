@@ -23,7 +23,7 @@ from typing import Any
 from tacit.device.ledger.journal import Journal, flush_folder
 from tacit.errors import DeviceError
 from tacit.privacy.accounting.events import Event, event_from_dict, event_to_dict
-from tacit.privacy.budget import DAY, Budget, Entry, Tally
+from tacit.privacy.budget import DAY, Budget, BudgetTally, Entry
 from tacit.privacy.claim import Relation, Unit
 
 _HEAD = {"kind": "ledger", "version": 1}
@@ -46,7 +46,8 @@ class Ledger:
         self._journal, self._clock, self._mutex = journal, clock, threading.Lock()
         self._entries: list[Entry] = []
         self._places: dict[tuple[str, int, int], int] = {}  # message -> its place among the entries
-        self._tally, self._first = Tally(budget), 0  # counts the entries from `first` on; those before have renewed
+        self._tally = BudgetTally(budget)
+        self._first = 0  # the tally counts the entries from here on; those before have renewed
         self._newest = -math.inf  # the time of the newest line
         self._erased = 0  # how many entries the last erasure found
         found, journal.found = journal.found, []
@@ -180,7 +181,7 @@ class Ledger:
         self._tally.add(entry)
         self._newest = entry.time
 
-    def _current(self) -> tuple[Tally, float]:
+    def _current(self) -> tuple[BudgetTally, float]:
         """What counts now, and when now is: never before the newest line, so that a clock set back renews nothing."""
         now = max(self._clock(), self._newest)
         first = bisect_right(self._entries, now, key=lambda entry: self.budget.renewal(entry.time))

@@ -12,7 +12,7 @@ import numpy as np
 from tacit.core.run_folder import write_arrays, write_json
 from tacit.errors import RunError
 from tacit.privacy.accounting.events import RawData, event_from_dict, event_to_dict
-from tacit.privacy.budget import WHOLE_STAGE, Budget, Entry, Tally
+from tacit.privacy.budget import WHOLE_STAGE, Budget, BudgetTally, Entry
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Ledgers:
         rows, which = np.unique(np.maximum(charged, 0), axis=0, return_inverse=True)
         answers = []
         for row in rows:
-            tally = Tally(budget)
+            tally = BudgetTally(budget)
             for place, count in zip(current, row.tolist()):
                 if count:
                     tally.add(self.pages[place], count)

@@ -63,6 +63,7 @@ class FPL(Method):
     reads: ClassVar[int | None] = 4  # two events, and the tree that finds them
     learns: ClassVar[bool] = True
     withholds: ClassVar[bool] = True
+    pairwise: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {
         "trains": ["items", "bias"],
         "rounds": 1000,

@@ -14,8 +14,7 @@ from tacit.core.messages import Broadcast, Report
 from tacit.device.histories import People
 from tacit.device.method import Method
 from tacit.device.round import Home, adapt, enter, new_home, step
-from tacit.privacy.mechanism import Mechanism
-from tacit.privacy.mechanisms._parts.total import collect
+from tacit.privacy.mechanism import Mechanism, add_reports
 
 CHUNK = 256  # people stepped at a time
 SHORTEST = 8  # the least padding: few lengths, few programs
@@ -135,4 +134,4 @@ def _step(
     return jax.vmap(one)(homes, histories)
 
 
-_collect = jax.jit(collect)
+_collect = jax.jit(add_reports)

@@ -31,8 +31,8 @@ from tacit.device.node.store import RunStore, Sent, Store
 from tacit.device.round import Home
 from tacit.errors import DeviceError, WireError
 from tacit.privacy.budget import Entry
-from tacit.privacy.mechanisms._parts.total import empty
-from tacit.privacy.price import page_of
+from tacit.privacy.mechanism import empty_total
+from tacit.privacy.price import ledger_entry_of
 
 Say = Callable[[str], None]
 PATIENCE = 10.0  # seconds to wait for a ledger that somebody reads
@@ -218,7 +218,7 @@ def _allowances(kit: Kit, ask: Ask, purse: Purse) -> Callable[[int], np.ndarray]
 
 def _page(kit: Kit, ask: Ask, size: int) -> Entry:
     """The ledger's line for this round."""
-    page = page_of(kit.price.stages[ask.stage], kit.plan.digest, ask.run, ask.stage, time.time(), size)
+    page = ledger_entry_of(kit.price.stages[ask.stage], kit.plan.digest, ask.run, ask.stage, time.time(), size)
     return replace(page, round=ask.round)
 
 
@@ -249,5 +249,5 @@ def _packed(kit: Kit, stage: int, stacks: list[Report], alone: bool) -> bytes:
     if alone:
         return pack(kit.report(stage), jax.tree.map(lambda leaf: leaf[0], stacks[0]))
     mechanism, form = kit.mechanism(stage), kit.form(stage)
-    total: Any = empty(mechanism, form.like, form.weights)
+    total: Any = empty_total(mechanism, form.like, form.weights)
     return pack_tree(kit.total(stage), batch.total_of(mechanism, total, stacks))

@@ -1,4 +1,4 @@
-"""The noise floor: from how many people on a count is more than noise, and which items and pairs of items reach it."""
+"""Noise floor: how large a count must be to stand out from the noise, and what share of pairs of items is below it."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,7 +7,6 @@ import numpy as np
 from tacit.lab.data import Population
 from tacit.lab.simulation.collect import Reports
 from tacit.lab.simulation.cooccurrence import said_of_pairs
-from tacit.privacy.mechanisms.cooccurrence import Pairs
 
 if TYPE_CHECKING:
     from tacit.lab.runs.run import Run
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 _COUNTED = 1 << 37  # people times pairs of items: more are not counted for a note
 
 
-def floor_of(run: "Run") -> dict[str, Any] | None:
+def noise_floor_of(run: "Run") -> dict[str, Any] | None:
     """The first stage whose mechanism estimates counts: its floor in people, and a sentence; None where none does.
 
     `people` is one standard deviation of the estimated count of a position that nobody has: a count below is only noise.
@@ -25,7 +24,7 @@ def floor_of(run: "Run") -> dict[str, Any] | None:
             continue
         people = stage.mechanism.floor(stage.exposure.cohort)
         if people is not None:
-            below = _below(run.population, people) if isinstance(stage.mechanism, Pairs) else None
+            below = _below(run.population, people) if stage.mechanism.counts_pairs else None
             return {"people": people, "of": stage.exposure.cohort, "below": below, "says": _says(people, run, below)}
     return None
 
@@ -39,12 +38,12 @@ def _below(population: Population, people: float) -> float | None:
     """Which share of the pairs of items that anybody has are had by fewer people; None where counting takes long."""
     if len(population) * population.catalog.n_items**2 > _COUNTED:
         return None
-    both = true_pairs(population)[np.triu_indices(population.catalog.n_items, 1)]
+    both = true_pair_counts(population)[np.triu_indices(population.catalog.n_items, 1)]
     both = both[both > 0]
     return float((both < people).mean()) if both.size else None
 
 
-def true_pairs(people: Population) -> np.ndarray:
+def true_pair_counts(people: Population) -> np.ndarray:
     """How many people really have both of every two items, int32[N, N]."""
     n = people.catalog.n_items
     had = np.zeros((len(people), n), np.uint8)

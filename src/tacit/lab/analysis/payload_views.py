@@ -1,6 +1,6 @@
-"""Decode: a report's payload as a short list that a person can read, beside what the device's history really holds.
+"""Payload views: a report's payload as a short readable list, compared with the device's true history.
 
-Each leaf becomes a view: plain values, what stands out most first, at most a screenful. `own` marks what is in the
+Each leaf becomes a view: plain values, the most prominent first, at most a screenful. `own` marks what is in the
 history; only the lab knows that.
 """
 
@@ -21,8 +21,8 @@ BARS, LISTED, FIRST = 60, 14, 5  # rows drawn, rows written out, numbers of a ro
 CLAIMS = 160  # items named
 
 
-class Leaf(NamedTuple):
-    """What it takes to read a leaf: what its rows are called, and which of them are in the history."""
+class NamedLeaf(NamedTuple):
+    """A leaf with the names of its rows, and which of them are in the history."""
 
     name: str
     shape: tuple[int, ...]
@@ -41,51 +41,52 @@ def name_of(population: Population, item: int) -> str:
     return f"item {item}" if population.item_names is None else str(population.item_names[item])
 
 
-def _leaves(like: dict, population: Population, history: np.ndarray) -> list[Leaf]:
+def _leaves(like: dict, population: Population, history: np.ndarray) -> list[NamedLeaf]:
     flat = jax.tree_util.tree_leaves_with_path(like)
     names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in flat]
     return [_leaf(name, tuple(leaf.shape), population, history) for name, (_, leaf) in zip(names, flat)]
 
 
-def _leaf(name: str, shape: tuple[int, ...], population: Population, history: np.ndarray) -> Leaf:
-    """Rows of a leaf are items, steps from an item to the next, or nothing that has a name."""
+def _leaf(name: str, shape: tuple[int, ...], population: Population, history: np.ndarray) -> NamedLeaf:
+    """The rows of a leaf are items, steps from one item to the next, or have no names."""
     n, rows = population.catalog.n_items, shape[0] if shape else 1
     own = np.zeros(rows, bool)
     if rows == n:
         own[history] = True
-        return Leaf(name, shape, "items", lambda row: name_of(population, row), own)
+        return NamedLeaf(name, shape, "items", lambda row: name_of(population, row), own)
     if rows == n * n:
         own[history[:-1].astype(np.int64) * n + history[1:]] = True
         words = lambda row: f"{name_of(population, row // n)} → {name_of(population, row % n)}"  # noqa: E731
-        return Leaf(name, shape, "steps from item to item", words, own)
-    return Leaf(name, shape, "rows", lambda row: f"row {row}", None)
+        return NamedLeaf(name, shape, "steps from item to item", words, own)
+    return NamedLeaf(name, shape, "rows", lambda row: f"row {row}", None)
 
 
-def views(mechanism: Mechanism, payload: Any, like: dict, population: Population, history: np.ndarray) -> list[dict]:
+def payload_views(
+    mechanism: Mechanism, payload: Any, like: dict, population: Population, history: np.ndarray
+) -> list[dict]:
     """A payload, leaf by leaf; `like` is what an update is shaped like."""
     sent = [np.asarray(leaf) for leaf in jax.tree.leaves(payload)]
     leaves = _leaves(like, population, history)
-    kind = type(mechanism).__module__.rpartition(".")[2]
-    if kind in ("randomized_response", "cooccurrence"):
+    if mechanism.payload_view == "bits":
         said = [np.unpackbits(part, count=leaf.size).reshape(leaf.shape) for leaf, part in zip(leaves, sent)]
-        return [claims(leaf, part) for leaf, part in zip(leaves, said)]
-    if kind in ("harmony", "qharmony"):
-        return [signs(mechanism, payload, leaves)]
-    if isinstance(payload, dict) and set(payload) > set(like):  # something is said beside the update
+        return [named_rows(leaf, part) for leaf, part in zip(leaves, said)]
+    if mechanism.payload_view == "signs":
+        return [sign_view(mechanism, payload, leaves)]
+    if isinstance(payload, dict) and set(payload) > set(like):  # something is sent in addition to the update
         like = {**payload, **like}
         leaves = _leaves(like, population, history)
     if [part.shape for part in sent] != [leaf.shape for leaf in leaves]:
         return [{"kind": "bits", "bits": "".join(np.binary_repr(byte, 8) for part in sent for byte in part.tobytes())}]
-    return tables(payload, like, population, history)
+    return update_views(payload, like, population, history)
 
 
-def tables(values: Any, like: dict, population: Population, history: np.ndarray) -> list[dict[str, Any]]:
-    """Leaves in the update's own form: whole numbers name things, other numbers have a size."""
+def update_views(values: Any, like: dict, population: Population, history: np.ndarray) -> list[dict[str, Any]]:
+    """Leaves in the update's own form: integers as named rows, other numbers by size."""
     parts = zip(_leaves(like, population, history), map(np.asarray, jax.tree.leaves(values)))
-    return [(claims if part.dtype.kind in "iu" else sizes)(leaf, part) for leaf, part in parts]
+    return [(named_rows if part.dtype.kind in "iu" else row_sizes)(leaf, part) for leaf, part in parts]
 
 
-def claims(leaf: Leaf, values: np.ndarray) -> dict[str, Any]:
+def named_rows(leaf: NamedLeaf, values: np.ndarray) -> dict[str, Any]:
     """What is named, how often, and how much of it is true."""
     count = values.reshape(values.shape[0], -1).sum(1)
     said = np.flatnonzero(count)
@@ -98,8 +99,8 @@ def claims(leaf: Leaf, values: np.ndarray) -> dict[str, Any]:
     return found
 
 
-def sizes(leaf: Leaf, values: np.ndarray) -> dict[str, Any]:
-    """The rows that stand out most, and how well that alone tells the history's rows from the others."""
+def row_sizes(leaf: NamedLeaf, values: np.ndarray) -> dict[str, Any]:
+    """The most prominent rows, and how well that alone separates the history's rows from the others."""
     flat = values.reshape(values.shape[0], -1) if values.ndim else values.reshape(1, 1)
     size, along = np.linalg.norm(flat, axis=1), main_direction(flat)
     order = np.argsort(-along, kind="stable")
@@ -119,7 +120,7 @@ def sizes(leaf: Leaf, values: np.ndarray) -> dict[str, Any]:
 def main_direction(table: np.ndarray) -> np.ndarray:
     """How far each row lies along the direction that most rows share; the long tail points up.
 
-    This is what a curious reader would look at first: the gradient of a factorisation has rows w·p, all along the
+    This is what an attacker would look at first: the gradient of a factorisation has rows w·p, all along the
     person's own vector p, and w is far from 0 for the items that were used. One column is its own direction.
 
     >>> main_direction(np.array([[3.0, -3.0], [0.1, -0.1], [-0.1, 0.1]])).round(2).tolist()
@@ -132,13 +133,15 @@ def main_direction(table: np.ndarray) -> np.ndarray:
     return along if (along**3).sum() >= 0 else -along
 
 
-def _row(leaf: Leaf, row: int, along: np.ndarray, size: np.ndarray, flat: np.ndarray, listed: bool) -> dict[str, Any]:
+def _row(
+    leaf: NamedLeaf, row: int, along: np.ndarray, size: np.ndarray, flat: np.ndarray, listed: bool
+) -> dict[str, Any]:
     numbers = {"size": _short(size[row]), "numbers": [_short(x) for x in flat[row, :FIRST]]} if listed else {}
     return {"label": leaf.label(row), "along": _short(along[row]), **_own(leaf, row), **numbers}
 
 
 def separation(size: np.ndarray, own: np.ndarray | None) -> float | None:
-    """How often a row of the history stands above one that is not: 1 gives it away, ½ is a coin.
+    """How often a row of the history stands above one that is not: 1 is perfect separation, ½ is chance.
 
     >>> separation(np.array([3.0, 1.0, 2.0]), np.array([True, False, False]))
     1.0
@@ -150,12 +153,12 @@ def separation(size: np.ndarray, own: np.ndarray | None) -> float | None:
     return float((rankdata(size)[own].sum() - mine * (mine + 1) / 2) / (mine * others))
 
 
-def signs(mechanism: Any, payload: Any, leaves: list[Leaf]) -> dict[str, Any]:
-    """Positions that chance chose, and the sign said at each; where a scale is sent along, that too."""
+def sign_view(mechanism: Any, payload: Any, leaves: list[NamedLeaf]) -> dict[str, Any]:
+    """The randomly drawn positions, and the sign at each; and the scale, where one is sent."""
     packed = payload["signs"] if isinstance(payload, dict) else payload
     starts = np.concatenate([[0], np.cumsum([leaf.size for leaf in leaves])])
     place, sign = (
-        np.asarray(part) for part in sampled_signs.unpack(jnp.asarray(packed), mechanism.parts, int(starts[-1]))
+        np.asarray(part) for part in sampled_signs.unpack_signs(jnp.asarray(packed), mechanism.parts, int(starts[-1]))
     )
     rows = []
     for at, said in zip(place[:CLAIMS].tolist(), sign.tolist()):
@@ -175,7 +178,7 @@ def listed_history(population: Population, history: np.ndarray, most: int = 60) 
     return [{"label": name_of(population, int(items[at])), "times": int(times[at])} for at in order]
 
 
-def _own(leaf: Leaf, row: Any) -> dict[str, bool]:
+def _own(leaf: NamedLeaf, row: Any) -> dict[str, bool]:
     return {} if leaf.own is None else {"own": bool(leaf.own[row])}
 
 

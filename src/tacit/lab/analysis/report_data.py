@@ -1,4 +1,4 @@
-"""Dossier: everything a report shows of one trial, as plain values that go into JSON as they are."""
+"""Report data: everything a report shows of one trial, as plain values for JSON."""
 
 import math
 from collections.abc import Mapping
@@ -8,10 +8,9 @@ import numpy as np
 
 import tacit
 from tacit.core.run_folder import plain
-from tacit.lab.analysis.feasibility import HOPELESS, WEAK, look
-from tacit.lab.analysis.noise_floor import floor_of
-from tacit.lab.analysis.reach import reach
-from tacit.lab.analysis.sample_message import specimen as one_device
+from tacit.lab.analysis.feasibility import INFEASIBLE, WEAK, assess_priced_plan, feasible_epsilons
+from tacit.lab.analysis.noise_floor import noise_floor_of
+from tacit.lab.analysis.sample_message import sample_message
 from tacit.lab.evaluation.protocols import PROTOCOLS, Answers
 from tacit.lab.evaluation.splits import Split
 from tacit.lab.evaluation.statistics import Interval
@@ -20,23 +19,25 @@ from tacit.lab.experiments.trial import Trial
 if TYPE_CHECKING:
     from tacit.lab.runs.run import Run
 
-FORMAT = 1  # of the dossier; a report refuses one it does not know
-POINTS = 400  # rounds kept, at most; those that were asked about always are
+FORMAT = 1  # of the report data; a report refuses a format it does not know
+POINTS = 400  # rounds kept, at most; those that were evaluated always are
 
 
-def dossier(
-    trial: "Trial | Run", name: str | None = None, setting: Mapping[str, Any] | None = None, *, specimen: bool = True
+def report_data(
+    trial: "Trial | Run", name: str | None = None, setting: Mapping[str, Any] | None = None, *, sample: bool = True
 ) -> dict[str, Any]:
-    """What was planned, what it cost, how well it answers, for whom, and what one device sent.
+    """The plan, its cost, its metrics by group, and what one device sent.
 
     Args:
         trial: a trial, or a run.
         name: what to call it; the plan's name, and its noise where it adds any, by default.
-        setting: what else a reader should know, such as {"data": "movies", "seed": 0}.
-        specimen: whether to show what one device sent. Its history is a person's: leave it out of what is passed on.
+        setting: further facts for the reader, such as {"data": "movies", "seed": 0}.
+        sample: whether to show what one device sent. It has a person's history: leave it out of what is published.
     """
     run = trial.run if isinstance(trial, Trial) else trial
-    views = look(run.plan, run.price, run.population.catalog, max(1, int(np.median(run.population.lengths))))
+    views = assess_priced_plan(
+        run.plan, run.price, run.population.catalog, max(1, int(np.median(run.population.lengths)))
+    )
     whole = run.price.whole
     made = {
         "format": FORMAT,
@@ -48,22 +49,22 @@ def dossier(
         "toml": run.plan.to_toml(),
         "environment": run.environment,
         "data": _data(run, setting or {}),
-        **_asked(run),
+        **_evaluation(run),
         "whole": {**whole.to_dict(), "says": str(whole)},
         "card": run.card,
         "ledger": run.spent(),
         "outlook": [view.to_dict() for view in views],
-        "signal_to_noise": {"weak": HOPELESS, "workable": WEAK},  # from where on the outlook says so
-        "floor": floor_of(run),
-        "reach": reach(run.plan, len(run.population), tuple(view.numbers for view in views)),
+        "signal_to_noise": {"weak": INFEASIBLE, "workable": WEAK},  # thresholds of the verdict
+        "floor": noise_floor_of(run),
+        "reach": feasible_epsilons(run.plan, len(run.population), tuple(view.numbers for view in views)),
         **_traffic(run, trial),
-        "specimen": one_device(run) if specimen else None,
+        "specimen": sample_message(run) if sample else None,
     }
     return plain(made)
 
 
 def label(run: "Run") -> str:
-    """The plan's name, with its mechanism and the ε of the run where a stage adds noise; the first speaks for all."""
+    """The plan's name, with its mechanism and the ε of the run where a stage adds noise; the first such stage counts."""
     for stage in run.plan.stages:
         if stage.privacy["mechanism"] != "none" and stage.rounds:
             epsilon = run.price.whole.epsilon
@@ -88,7 +89,7 @@ def _data(run: "Run", setting: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _asked(run: "Run") -> dict[str, Any]:
+def _evaluation(run: "Run") -> dict[str, Any]:
     answers, split = run.answers, run.split
     if answers is None:
         return {"protocol": None, "metrics": run.metrics, "parts": [], "intervals": {}, "groups": {}, "notes": []}
@@ -139,7 +140,7 @@ def _traffic(run: "Run", trial: "Trial | Run") -> dict[str, Any]:
 
 
 def _thin(rounds: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """At most so many rounds, evenly, and every one that was asked about."""
+    """At most `POINTS` rounds, evenly spaced, and every one that was evaluated."""
     every = -(-len(rounds) // POINTS) or 1
     last = len(rounds) - 1
     return [row for i, row in enumerate(rounds) if "metrics" in row or i % every == 0 or i == last]

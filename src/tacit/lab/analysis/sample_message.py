@@ -1,4 +1,4 @@
-"""Specimen: what one device sent. Its own code, its own secret, the bytes on the wire, and what can be read in them."""
+"""Sample message: what one device sent, by the device's own code and secret, in bytes, and what can be read in it."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +11,7 @@ from tacit.core.plan import Stage
 from tacit.core.sparse_rows import dense_tree
 from tacit.device.method import build
 from tacit.device.round import Home, step
-from tacit.lab.analysis.payload_views import listed_history, tables, views
+from tacit.lab.analysis.payload_views import listed_history, payload_views, update_views
 from tacit.lab.simulation.buckets import Bucket, prepare
 from tacit.lab.simulation.engine import Job, chunk_size, fold, seats, wake, wire_schema
 from tacit.privacy.sampler import build_sampler
@@ -33,17 +33,17 @@ class _Turn(NamedTuple):
     buckets: list[Bucket]
 
 
-def specimen(run: "Run") -> dict[str, Any]:
-    """What a device of middling history sent in the last round that asked for anything, as plain values.
+def sample_message(run: "Run") -> dict[str, Any]:
+    """What the device of median history sent in the last round that had reports, as plain values.
 
-    The device is asked again for that round, with the parameters the run ended with: where a stage has one round, it is
-    the very report it sent. It has no name here, but its history is a person's: a lab's view, not to be passed on.
+    The round is replayed with the parameters the run ended with: where a stage has one round, this is exactly the report
+    that was sent. The device is anonymous, but its history is a person's: do not publish it.
     """
     senders = [number for number, stage in enumerate(run.price.stages) if stage.mechanism is not None]
-    if senders and not run.price.raw:  # beside raw data, a message is nothing new
+    if senders and not run.price.raw:  # where raw data is seen, a message reveals nothing more
         return _sent(run, _turn(run, senders[-1]))
     kind, size = ("raw", None) if run.price.raw else ("nothing", 0)
-    return {"kind": kind, "bytes": size, **_history(run, _middling(run, np.arange(len(run.population))))}
+    return {"kind": kind, "bytes": size, **_history(run, _median_device(run, np.arange(len(run.population))))}
 
 
 def _turn(run: "Run", number: int) -> _Turn:
@@ -67,7 +67,7 @@ def _rewound(home: Home, number: int) -> Home:
 
 
 def _sent(run: "Run", turn: _Turn) -> dict[str, Any]:
-    device = _middling(run, _senders(run, turn.job.stage))
+    device = _median_device(run, _senders(run, turn.job.stage))
     bucket_of, place_of = seats(turn.buckets, len(run.population))
     bucket = turn.buckets[bucket_of[device]]
     home, own = jax.tree.map(lambda leaf: leaf[place_of[device]], (bucket.home, bucket.own))
@@ -87,7 +87,7 @@ def _sent(run: "Run", turn: _Turn) -> dict[str, Any]:
         "bytes": len(data),
         "head": data[:SHOWN].hex(" "),
         "weight": np.asarray(heard.weight).tolist() if turn.job.mechanism.shows_weight else None,
-        "views": views(turn.job.mechanism, heard.payload, like, run.population, history),
+        "views": payload_views(turn.job.mechanism, heard.payload, like, run.population, history),
         "released": _released(run, turn, history),
         **_history(run, device),
     }
@@ -105,14 +105,14 @@ def _step(job: Job, broadcast: Any, home: Home, own: Any) -> tuple[Home, Report]
 
 
 def _senders(run: "Run", stage: int) -> np.ndarray:
-    """Everybody who sent anything in a stage; everybody, where nobody did."""
+    """The devices that sent anything in a stage; all, where none did."""
     ids = np.concatenate([bucket.ids for bucket in run.buckets])
     spent = np.concatenate([np.asarray(bucket.home.spent[str(stage)]) for bucket in run.buckets])
     found = ids[spent > 0]
     return found if found.size else ids
 
 
-def _middling(run: "Run", devices: np.ndarray) -> int:
+def _median_device(run: "Run", devices: np.ndarray) -> int:
     """The device in the middle by length of history."""
     order = np.lexsort((devices, run.population.lengths[devices]))
     return int(devices[order[devices.size // 2]])
@@ -143,7 +143,7 @@ def _released(run: "Run", turn: _Turn, history: np.ndarray) -> dict[str, Any] | 
     sums, _ = mechanism.estimate(jax.random.key(seed), total, n, run.dials(turn.job.stage))
     like = _like(turn.job)
     first = jax.tree.map(lambda leaf: leaf[0], sums)  # the sum for the first weight
-    return {"reports": int(n), "views": tables(first, like, run.population, history)}
+    return {"reports": int(n), "views": update_views(first, like, run.population, history)}
 
 
 def _total(run: "Run", turn: _Turn, asked: np.ndarray) -> Any:

@@ -1,7 +1,7 @@
-"""Canaries: people who send what is easiest to see, one of two things, as a coin of theirs fell.
+"""Canaries: artificial devices that send one of two updates that are easy to distinguish, chosen by a random bit.
 
-Their updates are far beyond every bound, so that a bound that is skipped shows, and go through the same gate, the same
-mechanism and the same server as everybody's.
+Their updates are far beyond every bound, so that missing clipping is noticed, and pass the same gate, the same mechanism
+and the same server as all others.
 """
 
 import math
@@ -19,23 +19,21 @@ from tacit.core.messages import Report, Schema
 from tacit.device.history import History
 from tacit.device.method import AtHome
 from tacit.nets.neural.chunked import clipped_to_unit, sum_in_chunks
-from tacit.privacy.mechanism import Mechanism
-from tacit.privacy.mechanisms._parts.bits import Bits
+from tacit.privacy.mechanism import PEOPLE, Mechanism
 from tacit.privacy.mechanisms._parts.pair_counts import Cooccurrence
-from tacit.privacy.mechanisms.within_organisation import PEOPLE, Members
 
-LOUD = 1e6  # how large an update is: beyond any bound
-FAINT = 1e-3  # what of it goes where canaries would meet; still beyond any bound
-_TRIED = 256  # canaries to choose a shape by
+LARGE = 1e6  # how large an update is: beyond any bound
+SMALL = 1e-3  # the size in leaves that canaries must share; still beyond any bound
+_TRIED = 256  # canaries by which a shape is chosen
 _GROUP = 64  # patterns held at a time
 Shape = Literal["spots", "signs"]
 
 
 class Canary(AtHome):
-    """A device whose update is its own pattern, with the sign of its coin.
+    """A device whose update is its own pattern, with the sign of its random bit.
 
-    `signs` is ±1 on every number. `spots` is one number of every leaf; in leaves with room for all it is nobody else's,
-    so that a sum shows each canary by itself.
+    `signs` is ±1 on every number. `spots` is one number of every leaf; in leaves that are large enough no two canaries share a
+    number, so that a sum shows each canary separately.
     """
 
     catalog: Catalog
@@ -43,19 +41,19 @@ class Canary(AtHome):
     weights: int = eqx.field(static=True)
     canaries: int = eqx.field(static=True)
     shape: Shape = eqx.field(static=True, default="spots")
-    apart: bool = eqx.field(static=True, default=False)  # whether each canary is heard by itself
+    apart: bool = eqx.field(static=True, default=False)  # whether each canary's report is seen separately
 
     def prepare(self, history: History) -> Any:
         """No history is read."""
         del history
 
     def score(self, params: dict, local: Any, own: Any, recent: jax.Array, candidates: jax.Array) -> jax.Array:
-        """Nobody asks a canary."""
+        """A canary recommends nothing."""
         del params, local, own, recent
         return jnp.zeros(candidates.shape)
 
     def local(self, key: jax.Array, params: dict, local: Any, own: dict) -> tuple[Any, dict, jax.Array]:
-        """The pattern, one way or the other."""
+        """The pattern or its opposite."""
         del key, params
         return local, self._tree(own["sign"] * self.pattern(own["number"])), jnp.ones(self.weights)
 
@@ -64,19 +62,19 @@ class Canary(AtHome):
         return {"number": jnp.arange(coins.size), "sign": jnp.where(jnp.asarray(coins), 1.0, -1.0)}
 
     def pattern(self, number: jax.Array) -> jax.Array:
-        """A canary's update when its coin falls heads, leaf after leaf, float[D]."""
+        """A canary's update when its bit is 1, leaf after leaf, float[D]."""
         if self.shape == "signs":
             key = jax.random.fold_in(jax.random.key(0), number)
-            return LOUD * jax.random.rademacher(key, (sum(self._sizes),), jnp.float32) * self._counted
+            return LARGE * jax.random.rademacher(key, (sum(self._sizes),), jnp.float32) * self._counted
         parts = [jnp.zeros(size).at[number % size].set(self._height(size)) for size in self._sizes]
         return jnp.concatenate(parts) * self._counted
 
     def scores(self, heard: jax.Array) -> jax.Array:
-        """How much what was heard looks like each pattern: of float[D], the sum of all, or of float[m, D], one by one."""
+        """How similar the received numbers are to each pattern: of float[D], the sum of all, or float[m, D], one by one."""
         mask = self._counted * np.repeat([self._clear(size) for size in self._sizes], self._sizes)
 
         def one(number: jax.Array, mine: jax.Array) -> jax.Array:
-            return (self.pattern(number) / LOUD * mask) @ mine
+            return (self.pattern(number) / LARGE * mask) @ mine
 
         numbers = jnp.arange(self.canaries)
         if heard.ndim == 1:
@@ -97,7 +95,7 @@ class Canary(AtHome):
         return self.apart or size >= self.canaries
 
     def _height(self, size: int) -> float:
-        return LOUD * (1.0 if self._clear(size) else FAINT)
+        return LARGE * (1.0 if self._clear(size) else SMALL)
 
     def _tree(self, flat: jax.Array) -> dict:
         parts = jnp.split(flat, np.cumsum(self._sizes)[:-1])
@@ -105,8 +103,8 @@ class Canary(AtHome):
         return jax.tree.unflatten(self.update.tree, shaped)
 
 
-class Crowd(Canary):
-    """An organisation all of whose people are canaries, each bounded as methods bound their people."""
+class CanaryOrganisation(Canary):
+    """An organisation all of whose people are canaries, each clipped as methods clip their people."""
 
     def local(self, key: jax.Array, params: dict, local: Any, own: dict) -> tuple[Any, dict, jax.Array]:
         """Σ over people of a pattern at most 1 long, and how many they are."""
@@ -127,54 +125,54 @@ class Crowd(Canary):
         return super().scores(heard[0])
 
 
-class Positions(Canary):
-    """A device with a coin for every position: whether it has the item. For claims about one interaction."""
+class CanaryPositions(Canary):
+    """A device with a random bit for every position: whether it has the item. For claims about one interaction."""
 
     def local(self, key: jax.Array, params: dict, local: Any, own: dict) -> tuple[Any, dict, jax.Array]:
-        """1 where the coin fell heads."""
+        """1 where the bit is 1."""
         del key, params
         return local, self._tree(own["has"]), jnp.ones(self.weights)
 
     def owns(self, coins: np.ndarray) -> dict:
-        """So many devices that every canary has its position; those left over are tails."""
+        """So many devices that every canary has its position; those left over are 0."""
         numbers = sum(self._sizes)
         padded = np.pad(coins, (0, -coins.size % numbers)).reshape(-1, numbers)
         return {"has": jnp.asarray(padded, jnp.float32)}
 
     def scores(self, heard: jax.Array) -> jax.Array:
-        """Each estimate of 0 or 1, float[devices, D], less what lies between."""
+        """Each estimate of 0 or 1, float[devices, D], minus 0.5."""
         return heard.reshape(-1)[: self.canaries] - 0.5
 
 
 def in_one_sum(mechanism: Mechanism) -> bool:
     """Whether what is seen of all canaries is one sum."""
-    return isinstance(mechanism, Members) or mechanism.always_releases
+    return mechanism.sums_people or mechanism.always_releases
 
 
-def devices_of(mechanism: Mechanism | None, canaries: int, catalog: Catalog) -> int:
+def canary_devices(mechanism: Mechanism | None, canaries: int, catalog: Catalog) -> int:
     """How many devices so many canaries are."""
-    if isinstance(mechanism, Members):
+    if mechanism is not None and mechanism.sums_people:
         return 1
     return -(-canaries // catalog.n_items) if _by_position(mechanism) else canaries
 
 
-def design(mechanism: Mechanism, catalog: Catalog, update: Schema, weights: int, canaries: int) -> Canary:
-    """The canaries that show best under a mechanism."""
+def design_canaries(mechanism: Mechanism, catalog: Catalog, update: Schema, weights: int, canaries: int) -> Canary:
+    """The canaries that are easiest to distinguish under a mechanism."""
     if _by_position(mechanism):
-        return Positions(catalog, update, weights, canaries)
+        return CanaryPositions(catalog, update, weights, canaries)
     if in_one_sum(mechanism):
-        return (Crowd if isinstance(mechanism, Members) else Canary)(catalog, update, weights, canaries)
+        return (CanaryOrganisation if mechanism.sums_people else Canary)(catalog, update, weights, canaries)
     shapes: tuple[Shape, ...] = ("spots", "signs")
     tried = (Canary(catalog, update, weights, canaries, shape, apart=True) for shape in shapes)
-    return max(tried, key=partial(_shown, mechanism))
+    return max(tried, key=partial(_distinguishability, mechanism))
 
 
 def _by_position(mechanism: Mechanism | None) -> bool:
-    return isinstance(mechanism, Bits) and mechanism.unit == "interaction"
+    return mechanism is not None and mechanism.unit == "interaction"
 
 
-def _shown(mechanism: Mechanism, canary: Canary) -> float:
-    """How clearly some messages show their coins: the mean score with the right sign, over the spread."""
+def _distinguishability(mechanism: Mechanism, canary: Canary) -> float:
+    """How well some messages reveal their bits: the mean score with the right sign, over its standard deviation."""
     few = replace(canary, canaries=min(_TRIED, canary.canaries))
     sign = jnp.where(jnp.arange(few.canaries) % 2 == 0, 1.0, -1.0)
 
@@ -184,24 +182,24 @@ def _shown(mechanism: Mechanism, canary: Canary) -> float:
 
     keys = jax.random.split(jax.random.key(1), few.canaries)
     reports = jax.vmap(message)(keys, jnp.arange(few.canaries), sign)
-    scores = np.asarray(few.scores(hear(mechanism, few.update, reports)) * sign)
+    scores = np.asarray(few.scores(estimate_each(mechanism, few.update, reports)) * sign)
     return float(scores.mean() / max(scores.std(), 1e-30))
 
 
-def hear(mechanism: Mechanism, update: Schema, reports: Report) -> jax.Array:
-    """What the server's own estimate makes of each report by itself, float[c, D]."""
+def estimate_each(mechanism: Mechanism, update: Schema, reports: Report) -> jax.Array:
+    """The server's estimate from each single report, float[c, D]."""
     empty = mechanism.zero(update.like(), reports.weight.shape[1])
 
     def alone(report: Report) -> jax.Array:
         one = jax.tree.map(lambda leaf: leaf[None], report)
         total = mechanism.add(empty, one.payload, one.weight, one.sent)
-        return flat(mechanism.estimate(jax.random.key(0), total, jnp.int32(1), {})[0])
+        return flat_estimate(mechanism.estimate(jax.random.key(0), total, jnp.int32(1), {})[0])
 
     return jax.lax.map(alone, reports)
 
 
-def flat(estimate: dict) -> jax.Array:
-    """An estimated sum, leaf after leaf, float[D]; counts of pairs say nothing more about one person."""
+def flat_estimate(estimate: dict) -> jax.Array:
+    """An estimated sum, leaf after leaf, float[D]; counts of pairs, which reveal nothing more about one person, are left out."""
     leaves = jax.tree.leaves(estimate, is_leaf=lambda leaf: isinstance(leaf, Cooccurrence))
     parts = [leaf[0].reshape(-1) for leaf in leaves if not isinstance(leaf, Cooccurrence)]
     return jnp.concatenate(parts).astype(jnp.float32)

@@ -1,7 +1,7 @@
-"""One run: a plan is played with canaries among its people, and what is released, or sent, is held against its claim.
+"""Claim audit: a plan is run with canaries among its people, and what is released, or sent, is compared with its claim.
 
-Each canary's coin decides between two neighbours of the claim: a pattern or its opposite (replace-one), there or not
-(add/remove), an item had or not (unit interaction). Guesses about the coins prove a lower bound on ε; a claim below it is
+Each canary's random bit decides between two neighbours of the claim: a pattern or its opposite (replace-one), present or
+absent (add/remove), an item or no item (unit interaction). Guesses about the coins prove a lower bound on ε; a claim below it is
 false.
 """
 
@@ -15,14 +15,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.audit.evidence import Evidence, most_accurate, weigh
+from tacit.audit.evidence import Evidence, most_accurate, weigh_guesses
 from tacit.core.catalog import Field
 from tacit.core.messages import Schema
 from tacit.core.plan import Plan
 from tacit.device.method import person_fields
 from tacit.device.round import KEYS, Home, enter, new_home
 from tacit.errors import PlanError
-from tacit.lab.audits.canaries import Canary, design, devices_of, flat, hear, in_one_sum
+from tacit.lab.audits.canaries import Canary, canary_devices, design_canaries, estimate_each, flat_estimate, in_one_sum
 from tacit.lab.data import Population
 from tacit.lab.data.organisations import organisations
 from tacit.lab.data.synthetic import movies
@@ -33,7 +33,7 @@ from tacit.lab.simulation.federation import Federation, Performance
 from tacit.lab.simulation.stage_runner import Rounds
 from tacit.privacy.accounting.events import Gaussian
 from tacit.privacy.claim import Claim
-from tacit.privacy.mechanism import Mechanism
+from tacit.privacy.mechanism import Mechanism, mechanism_class
 from tacit.privacy.price import Price, price
 from tacit.server import round as server
 
@@ -41,7 +41,7 @@ USERS, CANARIES, CONFIDENCE = 60, 1000, 0.99
 _ITEMS = 300
 _SILOS = 2
 _CHUNK = 8  # people stepped at a time
-_SECRETS = 1 << 30  # canaries' homes are numbered from here: nobody else's
+_SECRETS = 1 << 30  # the numbers of canaries' homes start here, apart from those of people
 
 Swap = Callable[[Mechanism], Mechanism]
 
@@ -67,7 +67,7 @@ class Audit(NamedTuple):
 
     @property
     def most(self) -> float:
-        """How often the claim lets anybody be right."""
+        """The highest accuracy of guessing that the claim allows."""
         return most_accurate(self.claim.epsilon, self.claim.delta)
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,25 +94,25 @@ def audit(
     confidence: float = CONFIDENCE,
     swap: Swap = lambda mechanism: mechanism,
 ) -> Audit:
-    """Play a plan with canaries and hold what is seen of them against its claim.
+    """Run a plan with canaries and compare what can be inferred about them with its claim.
 
     Args:
-        plan: what is claimed to be private.
-        log: the people among whom canaries stand; by default a small synthetic log.
+        plan: the plan whose claim is audited.
+        log: the people to whom canaries are added; by default a small synthetic log.
         users: how many people that log has.
-        canaries: coins to guess, at most; where all are in one sum, as many as it has room for.
-        seeds: one run for each; canaries of all runs are weighed together.
-        confidence: that a true claim is not refuted.
-        swap: puts another mechanism in the place of the plan's, under the same claim; for mechanisms that are wrong.
+        canaries: the most canaries; where all are in one sum, at most as many as it has numbers.
+        seeds: one run for each; the canaries of all runs are evaluated together.
+        confidence: the probability that a true claim is not refuted.
+        swap: replaces the plan's mechanism by another, under the same claim; for tests with faulty mechanisms.
     """
     plan = complete(plan)
     people = log if log is not None else _people(plan, users)
     if not seeds:
         raise PlanError("seeds must name at least one run, got none; (0,) is one.")
-    played = [_Play(plan, people, canaries, seed, swap) for seed in seeds]
+    played = [_AuditedRun(plan, people, canaries, seed, swap) for seed in seeds]
     scores, coins = np.concatenate([play.run() for play in played]), np.concatenate([play.coins for play in played])
     cost = played[0].price
-    evidence = weigh(scores, coins, cost.whole.delta, confidence, _curve(cost))
+    evidence = weigh_guesses(scores, coins, cost.whole.delta, confidence, _curve(cost))
     return Audit(plan.name, cost.whole, evidence, len(played), confidence)
 
 
@@ -126,7 +126,7 @@ def nothing_to_audit(claim: Claim) -> str | None:
 
 
 def _people(plan: Plan, users: int) -> Population:
-    held = any(stage.privacy["mechanism"] == "within_organisation" for stage in plan.stages)
+    held = any(mechanism_class(stage.privacy["mechanism"]).sums_people for stage in plan.stages)
     world = movies(users, _ITEMS, silos=_SILOS if held else 0)
     return organisations(world) if held else _described(world, plan)
 
@@ -152,7 +152,7 @@ def _curve(cost: Price) -> str | None:
     return cost.whole.relation if all(isinstance(event, Gaussian) for event in events) else None
 
 
-class _Play:
+class _AuditedRun:
     """One run of a plan with canaries among its people."""
 
     def __init__(self, plan: Plan, people: Population, canaries: int, seed: int, swap: Swap):
@@ -165,7 +165,7 @@ class _Play:
             raise PlanError(reason)
         self.canaries = min(self._room(number, canaries) for number in self.sending)
         first = stages[self.sending[0]].mechanism
-        self.extra = devices_of(first, self.canaries, people.catalog)
+        self.extra = canary_devices(first, self.canaries, people.catalog)
         self.price = price(plan, len(people) + self.extra)
         self.coins = np.random.default_rng([seed, 0xCA]).random(self.canaries) < 0.5
         root = jax.random.key(seed, impl=KEYS)
@@ -200,7 +200,9 @@ class _Play:
         assert priced.mechanism is not None
         assert priced.exposure is not None
         job = replace(rounds.job, mechanism=self.swap(priced.mechanism), by_rows=False)
-        method = design(job.mechanism, self.federation.methods[0].catalog, _schema(job), job.weights, self.canaries)
+        method = design_canaries(
+            job.mechanism, self.federation.methods[0].catalog, _schema(job), job.weights, self.canaries
+        )
         # Where neighbours differ by one device's presence, a coin says whether the canary is there at all.
         absent = job.mechanism.always_releases and priced.exposure.relation == "add_remove"
         owns = method.owns(np.ones_like(self.coins) if absent else self.coins)
@@ -249,16 +251,16 @@ def _turn(
     broadcast = server.open_round(round, state.params, state.memory.dials)
     moved, known, _ = fold(job, broadcast, state.homes, owns, awake)
     (their_homes,), (reports,) = listen(theirs, broadcast, [homes], [their_owns], [Awake(asked[None], 1)])
-    total = server.collect(job.mechanism, known, reports)
+    total = server.add_reports(job.mechanism, known, reports)
     params, memory, _ = close(job, key, broadcast.round, state.params, state.memory, [total])
     if job.mechanism.always_releases:
         (payloads, n), noise = total, noise_key(job, key, broadcast.round)
         sums = job.mechanism.estimate(noise, payloads, n, broadcast.dials)[0]
         # Whoever attacks one person may know all others; not, where chance drew the cohort, who of them was asked.
-        others = flat({name: known[0][0][name] for name in sums}) if everybody else 0.0
-        heard = flat(sums) - others
+        others = flat_estimate({name: known[0][0][name] for name in sums}) if everybody else 0.0
+        heard = flat_estimate(sums) - others
     else:
-        heard = jnp.where(reports.sent[:, None], hear(job.mechanism, _schema(job), reports), 0.0)
+        heard = jnp.where(reports.sent[:, None], estimate_each(job.mechanism, _schema(job), reports), 0.0)
     return State(params, memory, moved), their_homes, _canary(theirs).scores(heard)
 
 

@@ -1,7 +1,7 @@
-"""Leakage: what a reader of the messages of a run would have found out, attack by attack, beside blind guesses.
+"""Reconstruction of histories from pairwise learning (FPL): what each attack finds in the messages of a run.
 
-Some people of the run are asked again and again, with the parameters it ended with; attacks see what leaves, and what
-they guess is held against the histories, which only the lab knows.
+Rounds are replayed for some devices of the run with its final parameters; the attacks see the messages, and their guesses
+are compared with the histories, which only the lab knows, and with blind guesses.
 """
 
 from collections.abc import Sequence
@@ -12,8 +12,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.audit.attacks import ATTACKS, Attack, Known, Seen, load_attack
-from tacit.audit.score import Success, by_chance, by_popularity, success
+from tacit.audit.attacks import (
+    ATTACKS,
+    Attack,
+    ObservedRound,
+    PublicFacts,
+    Reconstruction,
+    by_chance,
+    by_popularity,
+    load_attack,
+    score_reconstruction,
+)
 from tacit.core.messages import Broadcast, Report
 from tacit.core.sparse_rows import dense, is_rows
 from tacit.device.round import Home, step
@@ -32,7 +41,7 @@ class Leak(NamedTuple):
 
     attack: str
     rounds: int
-    success: Success
+    success: Reconstruction
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for the card."""
@@ -53,21 +62,21 @@ def leakage(
 
     Args:
         run: a run of the method `fpl`.
-        rounds: after how many messages of a device to look.
+        rounds: after how many messages of a device to score the attacks.
         attacks: their names; `sign`, `inversion` and `complement` by default.
         devices: how many people to attack, drawn by the seed.
         truth: what they really have, where they learned from something else.
         sized: whether the attacker knows how many items a person has and names as many; by default where there is noise.
         seed: who is drawn.
     """
-    if not hasattr(run.method, "penalties") or "bias" not in run.params:
+    if not run.method.pairwise or "bias" not in run.params:
         raise PlanError(f"Attacks are known for messages of the method 'fpl', got a run of {run.plan.name!r}.")
     people = truth or run.population
     ids = np.sort(np.random.default_rng(seed).permutation(len(people))[:devices])
     tap = Tap(run, ids)
     had = seen_mask(people, ids, np.arange(people.catalog.n_items))
     sizes = had.sum(1) if (not tap.exact if sized is None else sized) else None
-    made = _play(tap, [load_attack(name)(known(run), ids.size) for name in attacks], sorted(rounds), had, sizes)
+    made = _play(tap, [load_attack(name)(public_facts(run), ids.size) for name in attacks], sorted(rounds), had, sizes)
     counts = np.bincount(people.items, minlength=people.catalog.n_items)
     blind = {"chance": by_chance(had), "popularity": by_popularity(had, counts)}
     run.leakage = [*made, *(Leak(name, 0, one) for name, one in blind.items())]
@@ -81,21 +90,21 @@ def _play(tap: "Tap", attacks: list[Attack], looks: list[int], had: np.ndarray, 
         for attack in attacks:
             attack.read(seen)
         if number in looks:
-            made += [Leak(attack.name, number, success(attack.guess(sizes), had)) for attack in attacks]
+            made += [Leak(attack.name, number, score_reconstruction(attack.guess(sizes), had)) for attack in attacks]
     return made
 
 
-def known(run: Run) -> Known:
-    """What the plan says in public about the step."""
+def public_facts(run: Run) -> PublicFacts:
+    """What the plan makes public about the local step."""
     method: Any = run.method
     person, _, rival, bias = method.penalties
-    return Known(
+    return PublicFacts(
         run.population.catalog.n_items, method.rate, person, rival, bias, person_first=method.order == "person_first"
     )
 
 
 class Tap:
-    """Some people of a run, asked round after round; what leaves is written down as a reader of the wire has it."""
+    """Some devices of a run, replayed round after round; records what an eavesdropper sees."""
 
     def __init__(self, run: Run, ids: np.ndarray):
         stage, mechanism = run.plan.stages[run.stage], run.price.stages[run.stage].mechanism
@@ -108,7 +117,7 @@ class Tap:
         self.home = jax.tree.map(lambda leaf: jnp.asarray(leaf[ids]), everybody._replace(spent=fresh))
         self.own = prepare(run.method, run.population, ids, int(run.population.lengths[ids].max(initial=1)))
 
-    def next(self) -> Seen:
+    def next(self) -> ObservedRound:
         """One more round: the homes move on, the parameters stay."""
         params, self.round = self.run.params, self.round + 1
         broadcast = open_round(self.round, params, self.run.dials(self.run.stage))
@@ -116,10 +125,12 @@ class Tap:
         items, bias = (np.asarray(params[name]) for name in ("items", "bias"))
         if self.exact and is_rows(reports.payload["items"]):
             rows = {name: reports.payload[name] for name in ("items", "bias")}
-            return Seen(items, bias, *map(np.asarray, (rows["items"].index, rows["items"].value, rows["bias"].value)))
+            return ObservedRound(
+                items, bias, *map(np.asarray, (rows["items"].index, rows["items"].value, rows["bias"].value))
+            )
         heard = _hear(self.job, broadcast, jax.random.key(self.round), reports)
         every = np.broadcast_to(np.arange(bias.size), heard["bias"].shape)
-        return Seen(items, bias, every, heard["items"], heard["bias"])
+        return ObservedRound(items, bias, every, heard["items"], heard["bias"])
 
 
 @jax.jit

@@ -1,7 +1,7 @@
-"""The intersection attack: what somebody learns who only reads the wire, when the same people are asked again and again.
+"""Intersection attack: what an eavesdropper learns when the same devices report again and again.
 
-Under the asymmetric form every report holds all that a person has, so what a person does not have goes missing from one
-report or another. Answers that are drawn once for life (`privacy.memoised`) leave nothing to intersect.
+Under the asymmetric form every report has all items of a person, so the false ones are missing from one report or another.
+Answers that are drawn once (`privacy.memoised`) leave nothing to intersect.
 """
 
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ from tacit.lab.simulation.collect import GRID, collect, job_of, move_in_all
 from tacit.lab.simulation.federation import Federation, Performance
 
 
-class Overheard(NamedTuple):
-    """All that went over the wire: eight items a byte, in the order of ids."""
+class ObservedReports(NamedTuple):
+    """All reports that were sent: eight items a byte, in the order of ids."""
 
     packed: np.ndarray  # uint8[reports, people, ⌈items/8⌉]
     items: int
 
 
 @dataclass(frozen=True)
-class Caught:
+class IntersectionScores:
     """What is left after intersecting so many reports of each person: means over people."""
 
     reports: int
@@ -40,13 +40,12 @@ class Caught:
         return 1 - self.false / self.named if self.named else 1.0
 
 
-def overhear(
+def observe_reports(
     plan: Plan | str | Path, people: Population, times: int, *, settings: dict[str, Any] | None = None, seed: int = 0
-) -> Overheard:
-    """What people send who are asked so often, by the devices' own code.
+) -> ObservedReports:
+    """What devices send over so many rounds, by their own code.
 
-    Asked in as many rounds of one run; where answers are memoised, in as many runs of one round: what a home keeps over
-    runs is its secret.
+    These are rounds of one run; where answers are memoised, as many runs of one round: a home keeps its secret over runs.
     """
     chosen = choose(plan, settings)
     memoised = bool(chosen.stages[0].privacy.get("memoised"))
@@ -59,30 +58,30 @@ def overhear(
         if memoised or number == 0:
             move_in_all(federation, job)
         heard.append(collect(federation, job, number=0 if memoised else number).packed)
-    return Overheard(np.stack(heard), people.catalog.n_items)
+    return ObservedReports(np.stack(heard), people.catalog.n_items)
 
 
-def left_after(heard: Overheard) -> np.ndarray:
-    """The attack: which items all reports so far name, bool[reports, people, items]; it takes nothing but the wire."""
+def items_in_all_reports(heard: ObservedReports) -> np.ndarray:
+    """The attack: which items all reports so far name, bool[reports, people, items]; it uses the reports alone."""
     left = np.bitwise_and.accumulate(heard.packed, axis=0)
     return np.unpackbits(left, axis=-1, count=heard.items).astype(bool)
 
 
-def caught(heard: Overheard, people: Population) -> list[Caught]:
-    """How much of people's histories the attack names, report by report; here, and only here, the truth is looked at."""
+def score_intersection(heard: ObservedReports, people: Population) -> list[IntersectionScores]:
+    """How much of people's histories the attack names, report by report; only this function uses the truth."""
     had = np.zeros((len(people), people.catalog.n_items), bool)
     had[owners(people), people.items] = True
     found = []
-    for number, named in enumerate(left_after(heard), 1):
+    for number, named in enumerate(items_in_all_reports(heard), 1):
         counts = (part.sum(1).mean() for part in (named, named & ~had, had & ~named))
-        found.append(Caught(number, *map(float, counts)))
+        found.append(IntersectionScores(number, *map(float, counts)))
     return found
 
 
-def false_after(items: int, owned: int, q: float, reports: int) -> float:
+def expected_false_items(items: int, owned: int, q: float, reports: int) -> float:
     """How many items that a person does not have are left after so many fresh asymmetric reports, in expectation.
 
-    >>> round(false_after(100, 20, 0.5, 3), 6)
+    >>> round(expected_false_items(100, 20, 0.5, 3), 6)
     10.0
     """
     return (items - owned) * q**reports

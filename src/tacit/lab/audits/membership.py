@@ -1,4 +1,4 @@
-"""Membership in the lab: models are trained with and without people, and the attacker is told what each answers.
+"""Membership inference: models are trained with and without people, and the attacker sees the outputs of each.
 
 Shadow models are trained together, and so are targets: one program for all of them.
 """
@@ -11,7 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.audit.membership import Encoding, Said, Shadow, Success, forest_scores, loss_scores, success
+from tacit.audit.inference import (
+    Encoding,
+    MembershipScores,
+    ModelAnswers,
+    Shadow,
+    forest_scores,
+    loss_scores,
+    score_membership,
+)
 from tacit.core.plan import Plan
 from tacit.device.method import Method
 from tacit.device.methods._bases.likes import liked_events
@@ -22,10 +30,10 @@ from tacit.lab.simulation.buckets import power
 
 LISTED = 10  # items of a list
 USED = 0.8  # of the shadow people
-_BATCH = 256  # people asked at a time
+_BATCH = 256  # people evaluated at a time
 
 
-class Sides(NamedTuple):
+class PeopleSplit(NamedTuple):
     """Two groups of people: the attacker's, and those in question."""
 
     log: Population
@@ -33,45 +41,45 @@ class Sides(NamedTuple):
     private: np.ndarray
 
 
-class Found(NamedTuple):
+class MembershipResults(NamedTuple):
     """What both attacks reached, one entry for each target."""
 
-    by_list: list[Success]
-    by_loss: list[Success]
+    by_list: list[MembershipScores]
+    by_loss: list[MembershipScores]
 
 
-def sides(log: Population, shadow: int, seed: int = 0) -> Sides:
+def split_people(log: Population, shadow: int, seed: int = 0) -> PeopleSplit:
     """So many people, drawn by the seed, are the attacker's."""
     if not 5 <= shadow <= len(log) - 4:
         raise DataError(
             f"shadow people must be at least 5 and leave 4 of {len(log)} in question, got {shadow}; choose fewer, or a larger log."
         )
     order = np.random.default_rng([seed, 0x5D]).permutation(len(log))
-    return Sides(log, np.sort(order[:shadow]), np.sort(order[shadow:]))
+    return PeopleSplit(log, np.sort(order[:shadow]), np.sort(order[shadow:]))
 
 
-def shadow_models(plan: Plan, people: Sides, models: int = 4) -> list[Shadow]:
+def shadow_models(plan: Plan, people: PeopleSplit, models: int = 4) -> list[Shadow]:
     """The attacker's models: each on four of five of the shadow people, drawn anew."""
     used = [_some(people.shadow.size, USED, [number, 0x5E]) for number in range(models)]
     seeds = range(1000, 1000 + models)
     made = learn_together(plan, people.log, [people.shadow[one] for one in used], seeds)
-    known, others = (ask(made, people.log, ids) for ids in (people.shadow, people.private))
+    known, others = (model_answers(made, people.log, ids) for ids in (people.shadow, people.private))
     return [Shadow(one, said, other.losses) for one, said, other in zip(used, known, others)]
 
 
-def infer(
-    plan: Plan, people: Sides, shadows: list[Shadow], seeds: Sequence[int] = range(10), encoding: Encoding = "ids"
-) -> Found:
-    """Half of the people in question train a target, for each seed another half; who was it?"""
+def infer_membership(
+    plan: Plan, people: PeopleSplit, shadows: list[Shadow], seeds: Sequence[int] = range(10), encoding: Encoding = "ids"
+) -> MembershipResults:
+    """Half of the people in question train a target, for each seed another half; guess which."""
     if not seeds:
         raise PlanError("seeds must name at least one target, got none; range(10) is ten.")
     members = [_some(people.private.size, 0.5, [seed, 0x7A]) for seed in seeds]
     made = learn_together(plan, people.log, [people.private[one] for one in members], seeds)
-    found = Found([], [])
-    for seed, inside, said in zip(seeds, members, ask(made, people.log, people.private)):
+    found = MembershipResults([], [])
+    for seed, inside, said in zip(seeds, members, model_answers(made, people.log, people.private)):
         shadow = shadows[seed % len(shadows)]
-        found.by_list.append(success(forest_scores(shadow, said, encoding, seed), inside))
-        found.by_loss.append(success(loss_scores(shadows, said), inside))
+        found.by_list.append(score_membership(forest_scores(shadow, said, encoding, seed), inside))
+        found.by_loss.append(score_membership(loss_scores(shadows, said), inside))
     return found
 
 
@@ -82,8 +90,8 @@ def _some(people: int, share: float, seed: list[int]) -> np.ndarray:
     return mask
 
 
-def ask(models: Models, log: Population, ids: np.ndarray) -> list[Said]:
-    """What released models say of some people: to their features alone, and how well they explain their histories."""
+def model_answers(models: Models, log: Population, ids: np.ndarray) -> list[ModelAnswers]:
+    """The outputs of released models for some people: lists for their features alone, and losses on their histories."""
     if not log.catalog.person_fields:
         raise DataError("Membership needs people with features, and this log has none; the world 'movies' has some.")
     length = power(int(log.lengths[ids].max(initial=1)))
@@ -94,7 +102,7 @@ def ask(models: Models, log: Population, ids: np.ndarray) -> list[Said]:
     lists, losses = (np.concatenate(part, axis=1)[:, : ids.size] for part in zip(*parts))
     features = np.asarray(log.histories(ids, 1).person)
     vectors = np.asarray(models.params.get("items", np.zeros((len(lists), log.catalog.n_items, 1))))
-    return [Said(features, *one) for one in zip(lists, losses, vectors)]
+    return [ModelAnswers(features, *one) for one in zip(lists, losses, vectors)]
 
 
 @jax.jit

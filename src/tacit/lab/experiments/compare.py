@@ -13,7 +13,7 @@ from typing import Any
 from tacit.core.plan import Plan
 from tacit.core.run_folder import Folder, write_json
 from tacit.errors import PlanError, RunError, unknown
-from tacit.lab.analysis.feasibility import HopelessWarning
+from tacit.lab.analysis.feasibility import FeasibilityWarning
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import as_population
 from tacit.lab.evaluation.protocols import Answers, Protocol, load_protocol
@@ -144,11 +144,11 @@ class _Job:
 def listening(notes: list[str]) -> Iterator[None]:
     """Write down that a plan is likely to learn nothing; leaks are in a split's notes; all else is said as ever."""
     with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always", HopelessWarning)
+        warnings.simplefilter("always", FeasibilityWarning)
         warnings.simplefilter("always", LeakWarning)
         yield
     for one in heard:
-        if issubclass(one.category, HopelessWarning):
+        if issubclass(one.category, FeasibilityWarning):
             notes.append(str(one.message))
         elif not issubclass(one.category, LeakWarning):
             warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from tacit.lab.analysis.noise_floor import floor_of
+from tacit.lab.analysis.noise_floor import noise_floor_of
 from tacit.lab.evaluation.protocols import Answers, Part
 from tacit.lab.evaluation.statistics import Comparison as Difference
 from tacit.lab.evaluation.statistics import Interval, compare, correct, interval
@@ -142,7 +142,7 @@ class Comparison:
     @cached_property
     def floors(self) -> dict[str, dict[str, Any]]:
         """For each plan that estimates counts, from how many people on they are more than noise."""
-        found = {name: floor_of(self.trials[name][0].run) for name in self.names}
+        found = {name: noise_floor_of(self.trials[name][0].run) for name in self.names}
         return {name: one for name, one in found.items() if one is not None}
 
     @property

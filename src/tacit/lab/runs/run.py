@@ -14,7 +14,7 @@ from tacit.core.run_folder import Folder, plain, write_json, write_text
 from tacit.device.ledger.population_ledger import Ledgers
 from tacit.device.method import Method
 from tacit.errors import PlanError
-from tacit.lab.analysis.feasibility import warn
+from tacit.lab.analysis.feasibility import warn_if_infeasible
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import as_population
 from tacit.lab.data.merge import merge
@@ -331,7 +331,7 @@ def simulate(
         ledgers=_ledgers_of(after, population),
         start=start,
     )
-    warn(federation.plan, federation.price, federation.methods)
+    warn_if_infeasible(federation.plan, federation.price, federation.methods)
     run = _played(federation, None if out is None else Folder(out), resume, evaluate, every, performance, quiet)
     if evaluation is not None:
         run.split, run.answers = evaluation.split, evaluation.answers

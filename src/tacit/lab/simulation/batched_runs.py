@@ -17,7 +17,7 @@ from tacit.core.plan import Plan, Stage
 from tacit.device.method import Method, build
 from tacit.device.round import Home, enter, new_home
 from tacit.errors import DataError
-from tacit.lab.analysis.feasibility import warn
+from tacit.lab.analysis.feasibility import warn_if_infeasible
 from tacit.lab.data import Population
 from tacit.lab.data.selection import pick
 from tacit.lab.plans.loader import complete
@@ -63,7 +63,7 @@ def learn_together(
     if any(build_sampler(stage.cohort).fitted != "rounds" for stage in plan.stages):
         return learn_apart(plan, log, groups, seeds)
     methods = [build(stage, log.catalog) for stage in plan.stages]
-    warn(plan, price(plan, len(groups[0])), methods)
+    warn_if_infeasible(plan, price(plan, len(groups[0])), methods)
     parts = []
     for start in range(0, len(groups), at_once):
         some = slice(start, start + at_once)

@@ -18,7 +18,7 @@ from tacit.lab.simulation.buckets import Bucket, move_in
 from tacit.lab.simulation.engine import Job
 from tacit.lab.simulation.federation import Federation
 from tacit.lab.simulation.thread_pool import hands
-from tacit.privacy.mechanisms.cooccurrence import Pairs
+from tacit.privacy.mechanisms.cooccurrence import RandomizedCooccurrence
 from tacit.server.round import open_round
 from tacit.server.rule import build_rule
 from tacit.server.rules.similarity import Similarity
@@ -45,7 +45,7 @@ def job_of(federation: Federation, rounds: int = 1) -> Job:
     """What the devices do, if tiles can do the rest."""
     stage, mechanism = federation.plan.stages[0], federation.price.stages[0].mechanism
     rule = build_rule(stage.server)
-    fits = isinstance(mechanism, Pairs) and isinstance(rule, Similarity) and stage.rounds == rounds
+    fits = isinstance(mechanism, RandomizedCooccurrence) and isinstance(rule, Similarity) and stage.rounds == rounds
     if not fits or len(federation.plan.stages) > 1 or stage.cohort["sampler"] != "all":
         raise PlanError(
             f"Tiles learn plans of one round of everybody with mechanism 'pairs' and rule 'similarity', got "

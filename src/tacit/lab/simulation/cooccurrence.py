@@ -19,15 +19,15 @@ import numpy as np
 from tacit.core.messages import schema_of
 from tacit.core.plan import Plan
 from tacit.device.method import Method
-from tacit.lab.analysis.feasibility import warn
+from tacit.lab.analysis.feasibility import warn_if_infeasible
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import Run
 from tacit.lab.simulation.collect import GRID, Reports, Tell, collect, job_of, line, move_in_all, say, side_by_side
 from tacit.lab.simulation.engine import Job, wire_schema
 from tacit.lab.simulation.federation import Federation, Performance
 from tacit.nets.counts.item_pairs import TILE, count_pairs, packed_columns, tile_pairs, write_tiles
-from tacit.privacy.mechanisms._parts.bits import COIN
-from tacit.privacy.mechanisms._parts.pair_counts import Cooccurrence, debiased, debiased_pairs, gram
+from tacit.privacy.mechanisms._parts.bits import ODDS_SCALE
+from tacit.privacy.mechanisms._parts.pair_counts import Cooccurrence, cooccurrence_counts, debiased, debiased_pairs
 from tacit.privacy.mechanisms.cooccurrence import MOST
 from tacit.privacy.price import price
 from tacit.server.rules.similarity import Crowd, Similarity
@@ -62,7 +62,7 @@ def learn(
     began, tell = time.perf_counter(), tell or line
     federation = Federation(choose(plan, settings), as_population(log), seed=seed, performance=Performance(grid=GRID))
     job = job_of(federation)
-    warn(federation.plan, federation.price, federation.methods)
+    warn_if_infeasible(federation.plan, federation.price, federation.methods)
     move_in_all(federation, job)
     width, k = federation.params["neighbours"].shape
     tiled = width > MOST if tiled is None else tiled
@@ -105,7 +105,7 @@ def similar(
     tell: Tell = lambda *_: None,
 ) -> dict[str, jax.Array]:
     """The leaves that the rule would learn from these reports; `pairs`, if they have been counted already."""
-    believed = mechanism.thresholds if mechanism.debias else (COIN, 0)
+    believed = mechanism.thresholds if mechanism.debias else (ODDS_SCALE, 0)
     heard = jnp.asarray(reports.packed.shape[0], jnp.int32)
     counts = jnp.asarray(said_of_each(reports) if pairs is None else np.diagonal(pairs))
     noise = Cooccurrence(counts, heard, believed).noise
@@ -167,7 +167,7 @@ def said_of_pairs(reports: Reports, tell: Tell = lambda *_: None) -> np.ndarray:
 
 @partial(jax.jit, static_argnums=1)
 def _products(packed: jax.Array, width: int) -> jax.Array:
-    return gram(jnp.unpackbits(packed, axis=1, count=width))
+    return cooccurrence_counts(jnp.unpackbits(packed, axis=1, count=width))
 
 
 def _in_one(table: np.ndarray) -> Iterator[tuple[int, Any]]:

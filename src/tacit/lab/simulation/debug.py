@@ -33,7 +33,7 @@ def debug_round(
             home, report = _one(job, broadcast, home, own, where)
             homes[b] = jax.tree.map(lambda old, new: old.at[place].set(new), homes[b], home)  # noqa: B023
             reports = jax.tree.map(lambda leaf: leaf[None], report)
-            total, rows = server.collect(job.mechanism, total, reports), rows_written(job, reports)[0]
+            total, rows = server.add_reports(job.mechanism, total, reports), rows_written(job, reports)[0]
             written += rows
             if each is not None:
                 each[b] = each[b].at[place].add(rows)

@@ -95,7 +95,7 @@ def _fold_bucket(job: Job, broadcast: Broadcast, start: tuple, own: Any, awake: 
         else:
             home, reports = _step_some(job, broadcast, home, own, slots)
         rows = rows_written(job, reports)
-        return home, server.collect(job.mechanism, total, reports), written + rows.sum(0), _noted(mine, slots, rows)
+        return home, server.add_reports(job.mechanism, total, reports), written + rows.sum(0), _noted(mine, slots, rows)
 
     if awake.slots is None:
         return step(start, None)
@@ -169,7 +169,7 @@ def close(
     """The server's end of a round over the buckets' totals."""
     total = totals[0]
     for other in totals[1:]:
-        total = server.merge(job.mechanism, total, other)
+        total = server.merge_totals(job.mechanism, total, other)
     return server.close(noise_key(job, key, round), job.mechanism, job.rule, job.trains, params, total, memory)
 
 

@@ -30,7 +30,7 @@ from tacit.lab.simulation.setup import check_trains, job_of, run_keys, start_key
 from tacit.lab.simulation.stage_runner import Rounds
 from tacit.lab.simulation.thread_pool import hands
 from tacit.privacy.budget import Budget, Entry
-from tacit.privacy.price import Price, page_of, price
+from tacit.privacy.price import Price, ledger_entry_of, price
 from tacit.privacy.sampler import build_sampler
 from tacit.server.round import Memory, begin
 from tacit.server.rule import build_rule
@@ -206,7 +206,7 @@ class Federation:
             self.rows[int(number)] = [jnp.asarray(written[bucket.ids]) for bucket in self.buckets]
 
     def _page(self, number: int, size: int) -> Entry:
-        return page_of(self.price.stages[number], self.plan.digest, self.run, number, self.now, size)
+        return ledger_entry_of(self.price.stages[number], self.plan.digest, self.run, number, self.now, size)
 
     def keep(self, state: State) -> None:
         """Take over what a round left."""

@@ -1,11 +1,11 @@
-"""Accountant: what many events cost together. One guarded door to the arithmetic of privacy.
+"""Accountant: composition of many events into one ε, and calibration of noise.
 
-`compose` takes what happened and answers with the tightest bound it can prove; `calibrate` and `per_message` go the
-other way and round to the safe side. The rest are the parts they are made of; each says for which sampling and which
-neighbours it holds and what its multiplier means.
+`compose` takes events and returns the tightest bound it can prove; `calibrate` and `per_message` are its inverses, rounded
+to the safe side. The other functions are their parts; each states for which sampling and which neighbours it holds, and
+what its multiplier means.
 
-Neighbours. `replace_one`: one device's data is exchanged for any other. `zero_out`: it is exchanged for nothing to say,
-and the device still takes part. `add_remove`: the device is there, or not. Two neighbours' sums differ by at most one
+Neighbours. `replace_one`: one device's data is replaced by any other. `zero_out`: it is replaced by an empty contribution,
+and the device still takes part. `add_remove`: the device is present or absent. Two neighbours' sums differ by at most one
 contribution under the last two, and by two under the first, for a contribution and its replacement may be opposite; so
 a Gaussian event of noise n has the multiplier n, or n/2.
 """
@@ -25,7 +25,7 @@ from tacit.privacy.accounting.closed_form import check_delta_range, gaussian_eps
 from tacit.privacy.accounting.closed_form import default_delta as default_delta
 from tacit.privacy.accounting.closed_form import gaussian_delta as gaussian_delta
 from tacit.privacy.accounting.closed_form import gaussian_noise as gaussian_noise
-from tacit.privacy.accounting.closed_form import group as group
+from tacit.privacy.accounting.closed_form import group_privacy as group_privacy
 from tacit.privacy.accounting.closed_form import guess_bound as guess_bound
 from tacit.privacy.accounting.closed_form import parallel as parallel
 from tacit.privacy.accounting.closed_form import pure_sum as pure_sum
@@ -41,24 +41,23 @@ from tacit.privacy.accounting.events import (
     Spent,
     Unbounded,
 )
-from tacit.privacy.accounting.pld import SMALLEST_DELTA, attacked, composed_epsilon
-from tacit.privacy.accounting.pld import Interval as Interval
+from tacit.privacy.accounting.pld import SMALLEST_DELTA, attack_lower_bound, composed_epsilon
+from tacit.privacy.accounting.pld import EpsilonInterval as EpsilonInterval
 from tacit.privacy.accounting.pld import pld_fixed as pld_fixed
 from tacit.privacy.accounting.pld import pld_poisson as pld_poisson
 from tacit.privacy.accounting.pld import pld_poisson_replace as pld_poisson_replace
-from tacit.privacy.accounting.rdp import overcounted as overcounted
 from tacit.privacy.accounting.rdp import rdp_fixed as rdp_fixed
 from tacit.privacy.accounting.rdp import rdp_poisson as rdp_poisson
 from tacit.privacy.accounting.rdp import renyi_epsilon
 
 _RELATIONS = ("replace_one", "add_remove", "zero_out")
-_NOISES = (1e-4, 1e9)  # calibration looks no further
+_NOISES = (1e-4, 1e9)  # the range of calibration
 _CLOSE = 5e-5  # how close to the least noise calibration comes, relatively
 
 
 @dataclass(frozen=True)
 class Bound:
-    """What ε is at most, what it is at least as far as is known, and which analysis says so."""
+    """An upper bound on ε, the best known lower bound, and the analysis that gave the upper one."""
 
     epsilon: float
     lower: float  # proved by an attack; 0 when nothing is known
@@ -90,7 +89,7 @@ def _compose(spent: Spent, delta: float, relation: Relation) -> Bound:
 
 
 def _upper_bound(spent: Spent, delta: float, relation: Relation, coarse: float | None = None) -> tuple[float, str]:
-    """The least bound and its name. A search says how `coarse` a grid will do, and goes without the slower bounds."""
+    """The least bound and its name. A search sets how `coarse` the grid is, and skips the slower bounds."""
     if not spent:
         return 0.0, "nothing sent"
     pure = [(event.epsilon, count) for event, count in spent if isinstance(event, Pure)]
@@ -111,7 +110,7 @@ def _upper_bound(spent: Spent, delta: float, relation: Relation, coarse: float |
 
 
 def _lower_bound(spent: Spent, delta: float, relation: Relation) -> float:
-    """The best single attack: composing more can only reveal more."""
+    """The bound of the best attack on a single kind of event; more events can only reveal more."""
     if delta < SMALLEST_DELTA:
         return 0.0
     found = [0.0]
@@ -120,21 +119,21 @@ def _lower_bound(spent: Spent, delta: float, relation: Relation) -> float:
         found.append(gaussian_epsilon(_together(gaussians, relation), delta))
     for event, count in spent:
         if isinstance(event, FixedGaussian):
-            found.append(attacked(event.cohort / event.devices, event.noise / 2, count, delta))
+            found.append(attack_lower_bound(event.cohort / event.devices, event.noise / 2, count, delta))
         if isinstance(event, PoissonGaussian):
-            found.append(attacked(event.rate, event.noise, count, delta))
+            found.append(attack_lower_bound(event.rate, event.noise, count, delta))
     return max(found)
 
 
 def _together(spent: Spent, relation: Relation) -> float:
-    """The multiplier of one Gaussian that tells as much as all of these: 1/z² = Σ count/z²."""
+    """The multiplier of the one Gaussian equivalent to all of these: 1/z² = Σ count/z²."""
     distance = 2.0 if relation == "replace_one" else 1.0
     information = sum(count * (distance / event.noise) ** 2 for event, count in spent if isinstance(event, Gaussian))
     return 1 / math.sqrt(information)
 
 
 def _tidy(spent: Iterable[tuple[Event, int]], relation: Relation) -> Spent:
-    """The same events checked, in their simplest form, equal ones counted together, in one order."""
+    """The same events checked, in their simplest form, equal ones counted together, sorted."""
     if relation not in _RELATIONS:
         raise PlanError(f"relation must be one of {', '.join(_RELATIONS)} to be accounted for, got {relation!r}.")
     totals: Counter[Event] = Counter()
@@ -143,12 +142,12 @@ def _tidy(spent: Iterable[tuple[Event, int]], relation: Relation) -> Spent:
             raise PlanError(f"the count of {event!r} must be a whole number, at least 0, got {count!r}.")
         parts = event.parts if isinstance(event, Pure) else 1
         totals[_simplest(event, relation)] += count * parts
-    kept = [(event, count) for event, count in totals.items() if count and not _tells_nothing(event)]
+    kept = [(event, count) for event, count in totals.items() if count and not _reveals_nothing(event)]
     return tuple(sorted(kept, key=repr))
 
 
 def _simplest(event: Event, relation: Relation) -> Event:
-    """A whole cohort or a certain coin is no sampling; no noise is no bound. Refuses what has no meaning."""
+    """Sampling everyone is no sampling; no noise is no bound. Refuses what has no meaning."""
     match event:
         case Pure(epsilon, parts):
             _check(epsilon >= 0 and parts >= 1, event, "an epsilon of at least 0 and at least 1 part")
@@ -192,11 +191,11 @@ def _check_replaced(event: Event, relation: Relation) -> None:
         )
 
 
-def _tells_nothing(event: Event) -> bool:
+def _reveals_nothing(event: Event) -> bool:
     return event == Pure(0.0) or getattr(event, "noise", 0.0) == math.inf or getattr(event, "rate", 1.0) == 0
 
 
-# ---- the other way: from a budget to noise ----
+# ---- calibration: from a budget to noise ----
 
 
 def calibrate(

@@ -1,4 +1,4 @@
-"""Closed forms: the parts of accounting that are a formula, and the rules for δ."""
+"""Closed-form bounds on ε, and the rules for δ."""
 
 from collections.abc import Iterable
 
@@ -55,7 +55,7 @@ def gaussian_noise(epsilon: float, delta: float) -> float:
 def amplified(epsilon: float, rate: float) -> float:
     """Pure ε where a cohort of this share of the devices, of fixed size, is drawn without replacement: ln(1 + q(e^ε − 1)).
 
-    Replace-one (Balle, Barthe and Gaboardi 2018), as long as nobody learns who was drawn.
+    Replace-one (Balle, Barthe and Gaboardi 2018), as long as it stays secret who was drawn.
 
     >>> round(amplified(1.0, 0.01), 6), amplified(1.0, 1.0)
     (0.017037, 1.0)
@@ -77,13 +77,13 @@ def parallel(epsilons: Iterable[float]) -> float:
     return max(epsilons, default=0.0)
 
 
-def group(epsilon: float, size: int) -> float:
+def group_privacy(epsilon: float, size: int) -> float:
     """Pure ε for `size` units that change together: size·ε."""
     return size * epsilon
 
 
 def guess_bound(epsilon: float, delta: float = 0.0) -> float:
-    """The best rate at which anybody can guess which of two equally likely neighbours it was: (e^ε + δ)/(1 + e^ε).
+    """The highest accuracy of guessing which of two equally likely neighbours it was: (e^ε + δ)/(1 + e^ε).
 
     >>> round(guess_bound(1.0), 3)
     0.731
@@ -104,7 +104,7 @@ def default_delta(devices: int) -> float:
 
 
 def largest_delta(devices: int) -> float:
-    """δ must stay below it: at 1/devices, a mechanism may publish one person outright and keep its promise."""
+    """δ must stay below it: at 1/devices, a mechanism may publish one person's data and still keep its promise."""
     return devices**-1.1
 
 
@@ -120,6 +120,6 @@ def check_delta(delta: float, devices: int, where: str = "delta") -> None:
 
 
 def check_delta_range(delta: float, where: str = "delta") -> None:
-    """Refuse a δ that is no probability, or certain."""
+    """Refuse a δ outside [0, 1)."""
     if not 0 <= delta < 1:
         raise PlanError(f"{where} must be at least 0 and below 1, got {delta!r}; 0 asks for pure ε.")

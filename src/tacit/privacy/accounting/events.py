@@ -1,4 +1,4 @@
-"""Events: what happened to one device's data, in the words accounting needs. The sampler makes them, never the user.
+"""Events: what happened to one device's data, as accounting needs it. The sampler makes them, not the user.
 
 `noise` is the standard deviation of the noise divided by the most one device can contribute in L2 norm (the clip
 bound), whatever the neighbouring relation; how much two neighbours can differ (once the bound, or twice) is the
@@ -17,7 +17,7 @@ class Pure:
 
     kind: ClassVar[str] = "pure"
     epsilon: float
-    parts: int = 1  # the message is so many independent parts of epsilon / parts each: they compose better than a whole
+    parts: int = 1  # independent parts of epsilon / parts each, which compose more tightly
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class PoissonGaussian:
-    """One sum over a cohort for which each device was drawn by its own coin, with Gaussian noise."""
+    """One sum over a cohort for which each device was drawn independently (Poisson sampling), with Gaussian noise."""
 
     kind: ClassVar[str] = "poisson_gaussian"
     noise: float
@@ -59,7 +59,7 @@ class FixedPure:
 
 @dataclass(frozen=True)
 class Unbounded:
-    """Something left that no finite ε covers."""
+    """Something was sent that no finite ε covers."""
 
     kind: ClassVar[str] = "unbounded"
     why: str
@@ -67,13 +67,13 @@ class Unbounded:
 
 @dataclass(frozen=True)
 class RawData(Unbounded):
-    """A whole history was seen as it is; no message was made of it, so there are no bytes to count."""
+    """A whole history was seen as raw data; there was no message, so there are no bytes to count."""
 
     kind: ClassVar[str] = "raw_data"
 
 
 Event = Pure | Gaussian | PoissonGaussian | FixedGaussian | FixedPure | Unbounded
-Spent = tuple[tuple[Event, int], ...]  # what happened, and how often
+Spent = tuple[tuple[Event, int], ...]  # the events, and how often each happened
 _KINDS = {kind.kind: kind for kind in (Pure, Gaussian, PoissonGaussian, FixedGaussian, FixedPure, Unbounded, RawData)}
 
 
@@ -87,6 +87,6 @@ def event_to_dict(event: Event) -> dict[str, Any]:
 
 
 def event_from_dict(values: dict[str, Any]) -> Event:
-    """The event those plain values stand for."""
+    """The event of those plain values."""
     rest = dict(values)
     return _KINDS[rest.pop("kind")](**rest)

@@ -1,4 +1,4 @@
-"""Privacy loss distributions: how well two neighbours can be told apart, put on a grid and composed.
+"""Privacy loss distributions: how well two neighbours can be distinguished, put on a grid and composed.
 
 A curve is the hockey-stick divergence f(ε) = H(one ‖ other) at e^ε, for ε ≥ 0, of the worst pair of neighbours: the δ
 that one event leaves at that ε. The curves here are closed forms. They are put on a grid by connecting the dots, which
@@ -27,16 +27,16 @@ _ROUNDING = 1e-14  # what the transform may add or lose; δ is asked for with th
 Curve = Callable[[np.ndarray], np.ndarray]
 
 
-class Pair(NamedTuple):
+class WorstPair(NamedTuple):
     """The worst pair of neighbours of one event: a curve in either direction, and where they end."""
 
     there: Curve
     back: Curve
-    span: float  # losses above it have no mass to speak of
+    span: float  # losses above it have negligible mass
     spread: float  # the scale of a typical loss; the grid must be finer
 
 
-class Interval(NamedTuple):
+class EpsilonInterval(NamedTuple):
     """What ε is at least, proved by an attack, and at most, proved by an analysis."""
 
     lower: float
@@ -76,29 +76,29 @@ def _swap(epsilon: np.ndarray, q: float, z: float) -> np.ndarray:
     return np.exp(one) * -np.expm1(np.minimum(other - one, 0.0))
 
 
-def _gaussian_pair(z: float) -> Pair:
+def _gaussian_pair(z: float) -> WorstPair:
     def curve(epsilon: np.ndarray) -> np.ndarray:
         return hockey_stick(epsilon, z)
 
-    return Pair(curve, curve, _reach(z), 1 / z)
+    return WorstPair(curve, curve, _reach(z), 1 / z)
 
 
-def _pure_pair(bound: float) -> Pair:
+def _pure_pair(bound: float) -> WorstPair:
     def curve(epsilon: np.ndarray) -> np.ndarray:
         return expit(bound) * -np.expm1(np.minimum(epsilon - bound, 0.0))
 
-    return Pair(curve, curve, bound, bound)
+    return WorstPair(curve, curve, bound, bound)
 
 
-def _sampled_pair(q: float, z: float, kind: str) -> Pair:
+def _sampled_pair(q: float, z: float, kind: str) -> WorstPair:
     """`fixed` and `poisson`: z is noise over the difference between in and out of the cohort; `swap`: see below."""
     reach = float(np.logaddexp(math.log1p(-q), math.log(q) + _reach(z)))
     spread = q * math.sqrt(math.expm1(min(1 / z**2, 300.0)))
     if kind == "swap":
         swap = _with(_swap, q, z)
-        return Pair(swap, swap, reach - math.log1p(-q), 2 * spread)
+        return WorstPair(swap, swap, reach - math.log1p(-q), 2 * spread)
     remove = _with(_remove, q, z)
-    return Pair(remove, remove if kind == "fixed" else _with(_add, q, z), reach, spread)
+    return WorstPair(remove, remove if kind == "fixed" else _with(_add, q, z), reach, spread)
 
 
 def _with(curve: Callable[[np.ndarray, float, float], np.ndarray], q: float, z: float) -> Curve:
@@ -110,7 +110,7 @@ def _reach(z: float) -> float:
     return 1 / (2 * z * z) + _TAIL / z
 
 
-def pair(event: Event, relation: Relation) -> Pair:
+def worst_pair(event: Event, relation: Relation) -> WorstPair:
     """The worst pair of neighbours of an event. Events and relations are checked by the accountant.
 
     For a cohort of fixed size the pair is an upper bound: H of any two neighbours, at α ≥ 1, is at most that of
@@ -149,7 +149,7 @@ def _masses(there: Curve, back: Curve, span: float, step: float) -> Any:
     return upstream().pmf.DensePLDPmf(step, -down.size, probabilities, lost, pessimistic_estimate=True)
 
 
-def grid(parts: Iterable[tuple[Pair, int]]) -> float:
+def grid_step(parts: Iterable[tuple[WorstPair, int]]) -> float:
     """A step that is fine against every event's losses and leaves a manageable number of points."""
     parts = list(parts)
     variance = sum(count * min(p.spread, p.span) ** 2 for p, count in parts)
@@ -161,18 +161,18 @@ def grid(parts: Iterable[tuple[Pair, int]]) -> float:
 @lru_cache(maxsize=32)
 def _one(event: Event, relation: Relation, step: float) -> Any:
     """One event's distribution on the grid, in both directions where they differ."""
-    there, back, span, _ = pair(event, relation)
+    there, back, span, _ = worst_pair(event, relation)
     ways = [(there, back)] if there is back else [(there, back), (back, there)]
     return upstream().pld.PrivacyLossDistribution(*(_masses(*way, span, step) for way in ways))
 
 
 @lru_cache(maxsize=32)
 def composed(spent: Spent, relation: Relation, coarse: float = 1.0) -> Any:
-    """The distribution of all these events together, never understated; ask it for as many δ as needed.
+    """The distribution of all these events together, never understated; it gives ε for any δ.
 
     `coarse` multiplies the step of the grid: quicker, and still a bound.
     """
-    step = grid([(pair(event, relation), count) for event, count in spent]) * coarse
+    step = grid_step([(worst_pair(event, relation), count) for event, count in spent]) * coarse
     with _quiet():
         parts = [_one(event, relation, step).self_compose(count, _LEFT_OUT) for event, count in spent]
         return reduce(lambda one, other: one.compose(other, _LEFT_OUT), parts)
@@ -180,14 +180,14 @@ def composed(spent: Spent, relation: Relation, coarse: float = 1.0) -> Any:
 
 @lru_cache(maxsize=1024)
 def composed_epsilon(spent: Spent, relation: Relation, delta: float, coarse: float = 1.0) -> float:
-    """An upper bound on ε for these events together; infinite where the grid cannot tell."""
-    if not all(_fits(pair(event, relation)) for event, _ in spent):
+    """An upper bound on ε for these events together; infinite where the grid is too small."""
+    if not all(_fits(worst_pair(event, relation)) for event, _ in spent):
         return math.inf
     epsilon = _read(composed(spent, relation, coarse), delta - _ROUNDING)
     return epsilon if epsilon < _HIGHEST else math.inf
 
 
-def _fits(pair: Pair) -> bool:
+def _fits(pair: WorstPair) -> bool:
     """Whether a grid can hold it: with next to no noise a loss may be anything."""
     return pair.span < 2 * _HIGHEST
 
@@ -243,13 +243,13 @@ def _between(edges: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=32)
 def _tests(q: float, z: float, rounds: int) -> tuple[Any, float]:
-    step = grid([(_sampled_pair(q, z, "poisson"), rounds)]) / 4
+    step = grid_step([(_sampled_pair(q, z, "poisson"), rounds)]) / 4
     pmf, shift = _test(q, z, step)
     with _quiet():
         return pmf.self_compose(rounds, _LEFT_OUT), rounds * shift
 
 
-def attacked(q: float, z: float, rounds: int, delta: float) -> float:
+def attack_lower_bound(q: float, z: float, rounds: int, delta: float) -> float:
     """A lower bound on ε: what testing for one device's presence, drawn at rate q under noise z, achieves."""
     if not _fits(_sampled_pair(q, z, "poisson")):
         return 0.0
@@ -260,15 +260,15 @@ def attacked(q: float, z: float, rounds: int, delta: float) -> float:
 # ---- by name ----
 
 
-def pld_fixed(devices: int, cohort: int, multiplier: float, rounds: int, delta: float) -> Interval:
+def pld_fixed(devices: int, cohort: int, multiplier: float, rounds: int, delta: float) -> EpsilonInterval:
     """ε of `rounds` rounds, each with a cohort of fixed size drawn without replacement; replace-one.
 
     `multiplier` is the standard deviation of the noise over how far the cohort's result moves when one member is
     replaced: z in σ = z·2S/M. The lower end is reached when one device says the opposite of all others.
     """
     spent = ((FixedGaussian(2 * multiplier, cohort, devices), rounds),)
-    lower = attacked(cohort / devices, multiplier, rounds, delta)
-    return Interval(lower, composed_epsilon(spent, "replace_one", delta))
+    lower = attack_lower_bound(cohort / devices, multiplier, rounds, delta)
+    return EpsilonInterval(lower, composed_epsilon(spent, "replace_one", delta))
 
 
 def pld_poisson(rate: float, multiplier: float, rounds: int, delta: float) -> float:

@@ -1,9 +1,9 @@
-"""Rényi bounds, and the door to dp-accounting: loaded late, and checked before it is believed.
+"""Rényi differential privacy (RDP) bounds, and the import of dp-accounting: lazy, and checked at first use.
 
-dp-accounting 0.6 has two habits that give wrong numbers when taken at face value: its PLD accountant counts repeated
-randomised response once, and its two accountants mean different things by a noise multiplier under replace-one. Neither
-is relied on. Counts of randomised response are never handed over, and the unit is measured. When a habit changes, a
-warning says so, and the results stay right.
+dp-accounting 0.6 has two pitfalls that give wrong numbers: its PLD accountant counts repeated randomised response once, and
+its two accountants define the noise multiplier under replace-one differently. Neither is relied on: counts of randomised
+response are never passed to it, and the unit is measured. When this behaviour changes, a warning says so, and the results
+stay right.
 """
 
 import logging
@@ -38,16 +38,16 @@ def upstream() -> Upstream:
     from dp_accounting import rdp
     from dp_accounting.pld import pld_pmf, privacy_loss_distribution
 
-    # An order that does not converge is left out of the minimum, which is safe and not worth a line on the screen.
+    # An order that does not converge is left out of the minimum, which is safe and needs no message.
     logging.getLogger("absl").addFilter(lambda record: "failed to converge" not in record.getMessage())
     found = Upstream(dp_accounting, rdp, privacy_loss_distribution, pld_pmf)
-    for change in changes(found):
+    for change in upstream_changes(found):
         warnings.warn(f"dp-accounting has changed: {change}", RuntimeWarning, stacklevel=2)
     return found
 
 
-def changes(found: Upstream) -> list[str]:
-    """Which habits of dp-accounting, worked around here, are gone; one sentence each."""
+def upstream_changes(found: Upstream) -> list[str]:
+    """Which behaviour of dp-accounting, worked around here, has changed; one sentence each."""
     noticed = []
     if counts_responses(found):
         noticed.append(
@@ -105,7 +105,7 @@ def _pure(epsilon: float) -> np.ndarray:
 
 
 def _divergences(event: Event, relation: Relation) -> np.ndarray:
-    """Rényi divergences of one event. For coins under replace-one, as if everybody were drawn: no better one is known."""
+    """Rényi divergences of one event. For Poisson sampling under replace-one, as if all devices were drawn: no better bound is known."""
     distance = 2.0 if relation == "replace_one" else 1.0
     match event:
         case Pure():
@@ -152,11 +152,3 @@ def rdp_poisson(rate: float, multiplier: float, rounds: int, delta: float) -> fl
     `multiplier` is the standard deviation of the noise over the most one device contributes.
     """
     return _improved(rounds * _poisson(rate, multiplier), rounds, delta)
-
-
-def overcounted(devices: int, cohort: int, delta: float, multiplier: float = 1.0, rounds: int = 1000) -> float:
-    """A reproduction of Wang et al.'s Tables 4 and 5, not a bound to use: every member of a cohort counted as a round.
-
-    Sampling, relation and multiplier as in `rdp_fixed`, the classic conversion, and rounds·cohort compositions.
-    """
-    return rdp_fixed(devices, cohort, multiplier, rounds * cohort, delta, conversion="classic")

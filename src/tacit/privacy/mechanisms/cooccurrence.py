@@ -1,4 +1,4 @@
-"""cooccurrence: a randomised yes or no for every position, counted one by one and two by two."""
+"""cooccurrence: randomised response for every position, with counts of single positions and of pairs."""
 
 import itertools
 import math
@@ -14,28 +14,36 @@ from tacit.core.sparse_rows import dense_tree
 from tacit.errors import PlanError
 from tacit.privacy.accounting.events import Event
 from tacit.privacy.claim import Claim
-from tacit.privacy.mechanisms._parts.bits import COIN, Bits, Form, Thresholds, bounded, coins, thresholds_of
-from tacit.privacy.mechanisms._parts.pair_counts import Cooccurrence, debiased, gram
+from tacit.privacy.mechanisms._parts.bits import (
+    ODDS_SCALE,
+    Bits,
+    Form,
+    Thresholds,
+    bounded,
+    thresholds_of,
+    uniform_words,
+)
+from tacit.privacy.mechanisms._parts.pair_counts import Cooccurrence, cooccurrence_counts, debiased
 from tacit.privacy.sampler import Exposure
 
 MOST = 30_000  # positions: the counts of their pairs fill 3.6 GB
-_LEAST = 1e-6  # ε of a position, or p − q, below which the noise drowns in its own rounding
+_LEAST = 1e-6  # ε of a position, or p − q, below which the noise is lost in its own rounding
 
 
-class Pairs(Bits):
-    """Randomised response whose total also counts, for every two positions, how many said 1 to both.
+class RandomizedCooccurrence(Bits):
+    """Randomised response whose total also counts, for every two positions, how many reported 1 for both.
 
-    `form`, `epsilon` and rounding are those of `response`; `p` and `q` choose any other odds instead, and the claims
+    `form`, `epsilon` and rounding are those of `randomized_response`; `p` and `q` choose any other odds instead, and the claims
     are computed from them. With `unit = "user"` a person's whole history is protected: at most `cap` of the items,
-    chosen at home by chance, are told of, and ε is shared out over the 2·cap answers in which two people can differ.
-    `memoised` answers are one draw for life: asked again, a device says the same. `debias = false` hands the counts
-    on as if nobody had lied.
+    drawn at random on the device, are reported, and ε is divided over the 2·cap answers in which two people can differ.
+    `memoised` answers are drawn once: the device repeats the same answers. `debias = false` returns the counts
+    as if all reports were true.
 
     Guarantee:
-        Unit interaction: as `response`, for any odds: max(ln p/q, ln (1 − q)/(1 − p)) for one interaction more or less,
-        the sum of the two for a swap. Unit user: cap times a swap between any two people (replace-one), because what two
-        people tell of differs in at most cap answers each way, whatever was chosen. Whoever reads the message. The counts
-        of pairs are computed from the messages and cost nothing more. All estimates are unbiased, but of what was told of.
+        Unit interaction: as `randomized_response`, for any odds: max(ln p/q, ln (1 − q)/(1 − p)) for one interaction more or less,
+        the sum of the two for a swap. Unit user: cap times a swap between any two people (replace-one), because the reports of
+        two people differ in at most cap answers each way, whatever was drawn. Whoever reads the message. The counts
+        of pairs are computed from the messages and cost nothing more. All estimates are unbiased, but of the reported items.
 
     Paper: Gao et al., "DPLCF: differentially private local collaborative filtering" (SIGIR 2020), with the inverse of
     its Eq. 11 corrected; Erlingsson et al., "RAPPOR" (CCS 2014) for `memoised`.
@@ -65,12 +73,12 @@ class Pairs(Bits):
             self._check_odds()
         if (self.unit == "user") != (self.cap is not None):
             raise PlanError(
-                f"privacy.unit = 'user' and privacy.cap, the most items told of, belong together, got unit = {self.unit!r} "
+                f"privacy.unit = 'user' and privacy.cap, the most items reported, belong together, got unit = {self.unit!r} "
                 f"and cap = {self.cap!r}; set both or neither."
             )
         if self.unit == "user" and self.kind == "asymmetric":
             raise PlanError(
-                "privacy.unit = 'user' cannot be kept with p = 1: a said 0 proves that there is none; use form 'symmetric'."
+                "privacy.unit = 'user' cannot be kept with p = 1: a reported 0 proves that the item is absent; use form 'symmetric'."
             )
 
     def _check_odds(self) -> None:
@@ -86,14 +94,14 @@ class Pairs(Bits):
         """Split ε over messages and positions, and check that something is left and that a draw for life is one."""
         if self.memoised and exposure.rounds != 1:
             raise PlanError(
-                f"privacy.memoised answers are drawn once for life, so one round asks for all there is, got "
+                f"privacy.memoised answers are drawn once, so there must be one round, got "
                 f"{exposure.rounds} rounds; set rounds = 1."
             )
         if self.p is None:
             settled = super().settle(exposure)
             if settled.per_position < _LEAST:
                 raise PlanError(
-                    f"privacy leaves ε = {settled.per_position:.2g} for one position, and below {_LEAST:g} the noise drowns "
+                    f"privacy leaves ε = {settled.per_position:.2g} for one position, and below {_LEAST:g} the noise is lost "
                     "in its own rounding; give a larger epsilon, a smaller cap or fewer messages."
                 )
             return settled
@@ -124,7 +132,7 @@ class Pairs(Bits):
         if self.p is not None and self.q is not None:
             return thresholds_of(self.p, self.q)
         p, q = super().thresholds
-        return p if self.form == "asymmetric" else min(p, COIN - 1), q
+        return p if self.form == "asymmetric" else min(p, ODDS_SCALE - 1), q
 
     # ---- device ----
 
@@ -141,13 +149,13 @@ class Pairs(Bits):
         if self.cap is None or ones.size <= self.cap:
             return super().law_of(truth, ends)
         samples = [np.isin(np.arange(truth.size), some) for some in itertools.combinations(ones, self.cap)]
-        laws = [super(Pairs, self).law_of(sample, ends) for sample in samples]
+        laws = [super(RandomizedCooccurrence, self).law_of(sample, ends) for sample in samples]
         return {said: math.fsum(law[said] for law in laws) / len(laws) for said in laws[0]}
 
     # ---- server ----
 
     def zero(self, params: dict, weights: int) -> Any:
-        """No count anywhere, and nobody heard."""
+        """All zero."""
         counts = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.int32), params)
         size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(counts))
         if size > MOST:
@@ -158,8 +166,8 @@ class Pairs(Bits):
         return counts, jnp.zeros((size, size), jnp.int32), jnp.zeros(weights, jnp.int32)
 
     def add(self, total: Any, payloads: Any, weights: jax.Array, sent: jax.Array) -> Any:
-        """Count the ones said, and those said together: whole numbers, exact in any order."""
-        del weights  # everybody counts once
+        """Count the reported ones, and pairs of them: integers, exact in any order."""
+        del weights  # each device counts once
         counts, together, heard = total
         leaves, tree = jax.tree.flatten(counts)
         said = [
@@ -167,7 +175,7 @@ class Pairs(Bits):
         ]
         said = [jnp.where(sent[:, None], part, 0) for part in said]
         leaves = [leaf + part.sum(0, dtype=jnp.int32).reshape(leaf.shape) for leaf, part in zip(leaves, said)]
-        together = together + gram(jnp.concatenate(said, axis=1))
+        together = together + cooccurrence_counts(jnp.concatenate(said, axis=1))
         return jax.tree.unflatten(tree, leaves), together, heard + sent.sum(dtype=jnp.int32)
 
     def merge(self, one: Any, other: Any) -> Any:
@@ -178,7 +186,7 @@ class Pairs(Bits):
         """How many have each position, and under `pairs` how many have every two."""
         del key, n, dials
         counts, together, heard = total
-        believed = self.thresholds if self.debias else (COIN, 0)
+        believed = self.thresholds if self.debias else (ODDS_SCALE, 0)
         each = heard.reshape(-1)
 
         def debias(count: jax.Array) -> jax.Array:
@@ -191,11 +199,11 @@ class Pairs(Bits):
     def biased(self) -> str:
         """In which way the estimate is not of the sum; empty where it is."""
         if not self.debias:
-            return "lies are counted as truths"
+            return "flipped bits are counted as true ones"
         return "" if self.cap is None else f"of a person with more than {self.cap} items, a sample is counted"
 
     def floor(self, reports: float) -> float | None:
-        """As `response`; lies counted as truths are off by far more, and who tells the truth makes no noise."""
+        """As `randomized_response`; None without debiasing, and without noise."""
         return super().floor(reports) if self.debias and self.odds[1] else None
 
     # ---- claims ----
@@ -210,16 +218,19 @@ class Pairs(Bits):
         """As the unit says."""
         if self.cap is None:
             return super().claim(exposure)
-        words = (f"at most {self.cap} items of a person are told of, chosen at home by chance", *self.conditions())
+        words = (
+            f"at most {self.cap} items of a person are reported, drawn at random on the device",
+            *self.conditions(),
+        )
         return self.claims(exposure, self.event(exposure)[0], "replace_one", words)
 
     def conditions(self) -> tuple[str, ...]:
-        """What a draw for life rests on; or that nobody lies."""
+        """What answers that are drawn once depend on; or that there is no noise."""
         p, q = self.odds
         plain = ("no noise: every answer is true",) if (p, q) == (1, 0) else ()
         lasting = (
-            "one draw for life: asked again the device says the same, as long as it keeps its secret and what it has does "
-            f"not change; a change shows with probability {p - q:.2f}"
+            "answers are drawn once: the device repeats them as long as it keeps its secret and its history does not change; "
+            f"a change becomes visible with probability {p - q:.2f}"
         )
         return (*plain, lasting) if self.memoised else plain
 
@@ -234,7 +245,7 @@ def _sampled(key: jax.Array, update: dict, cap: int) -> dict:
     """The update with at most `cap` of its ones, each as likely to stay; a one more never changes how others rank."""
     leaves, tree = jax.tree.flatten(update)
     ones = jnp.concatenate([leaf.reshape(-1) > 0 for leaf in leaves])
-    rank = jnp.where(ones, coins(key, ones.size) | np.uint32(1 << 31), 0)
+    rank = jnp.where(ones, uniform_words(key, ones.size) | np.uint32(1 << 31), 0)
     kept = jax.lax.top_k(rank, min(cap, ones.size))[1]
     ones = jnp.zeros_like(ones).at[kept].set(ones[kept])
     parts = jnp.split(ones, np.cumsum([leaf.size for leaf in leaves])[:-1])

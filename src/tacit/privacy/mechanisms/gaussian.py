@@ -1,4 +1,4 @@
-"""gaussian: bound the update in L2 norm and add normal noise, at the server to the sum, or at home to the message."""
+"""gaussian: clip the update in L2 norm and add normal noise, at the server to the sum, or on the device to the message."""
 
 import math
 from dataclasses import replace
@@ -8,8 +8,7 @@ import equinox as eqx
 
 from tacit.core.settings import setting
 from tacit.errors import PlanError
-from tacit.privacy.accounting.events import Event
-from tacit.privacy.accounting.events import Gaussian as GaussianEvent
+from tacit.privacy.accounting.events import Event, Gaussian
 from tacit.privacy.claim import Claim, Per
 from tacit.privacy.mechanism import Spread, delta_setting, epsilon_setting, messages_setting, wire_setting
 from tacit.privacy.mechanisms._parts.clipped_sum import Clipped
@@ -17,8 +16,8 @@ from tacit.privacy.mechanisms._parts.local_dp import ASKED, DRAWN, FLOATS, RELEA
 from tacit.privacy.sampler import Exposure
 
 
-class Gaussian(Clipped):
-    """Clip to ‖x‖₂ ≤ S at home; add N(0, (noise·S)²) to every number.
+class GaussianMechanism(Clipped):
+    """Clip to ‖x‖₂ ≤ S on the device; add N(0, (noise·S)²) to every number.
 
     - `place = "central"`: the server adds the noise once, to the sum of the cohort, and divides by the planned size of
       the cohort, so that a device that does not answer counts as zero.
@@ -26,22 +25,22 @@ class Gaussian(Clipped):
 
     `noise` is in units of the clip bound S. Two neighbours that replace one device by another differ by 2S, so the
     multiplier an accountant sees is noise/2; where neighbours differ by one device's presence (Poisson cohorts), it is
-    noise. Give `epsilon` for the run and the noise is found, or give `noise` and the ε is told.
+    noise. Give `epsilon` for the run and the noise is found, or give `noise` and the ε is computed.
 
-    Where several stages of a plan keep one promise together, each names the same `epsilon` and its `share` of it: the
-    noise is that of ε, divided by √share, so that shares which sum to 1 cost ε exactly. It takes rounds of everybody.
+    Where several stages of a plan share one ε, each names the same `epsilon` and its `share` of it: the
+    noise is that of ε, divided by √share, so that shares which sum to 1 cost ε exactly. It requires rounds of all devices.
 
-    Some algorithms add the noise to the parameters, after the server's step α. `after_step` says that α: the sum then
-    gets noise/α, the step turns it into noise, and noise/α is what the accountant is told.
+    Some algorithms add the noise to the parameters, after the server's step α. `after_step` is that α: the sum then
+    gets noise/α, the step turns it into noise, and the accountant is given noise/α.
 
     With `quantile` the bound moves from round to round, towards that quantile of the updates' lengths: `clip` is where it
-    starts, `quantile_rate` how fast it moves (0.2), and each report says beside its update whether it was within. The
-    server adds `quantile_noise` to that count, in people. `noise` then prices sum and count together, and the sum gets
-    what is left (see `tacit.privacy.mechanisms._parts.adaptive_clip`).
+    starts, `quantile_rate` how fast it moves (0.2), and each report also says whether its update was within. The
+    server adds `quantile_noise` to that count, in people. `noise` then covers sum and count together, and the sum gets
+    what remains (see `tacit.privacy.mechanisms._parts.clipped_sum`).
 
     Guarantee:
         `central`: (ε, δ) for everything released, all rounds together, unit user; the server sees every clipped report
-        and must be trusted. Cohorts drawn by chance make it stronger, as long as nobody learns who was drawn. `local`:
+        and must be trusted. Randomly drawn cohorts make it stronger, as long as it stays secret who was drawn. `local`:
         (ε, δ) of each message between any two updates of one device, whoever reads it. Unbiased for the clipped
         update. noise = 0 is ε = ∞. The bound may be any, and may move: ε counts in multiples of it.
 
@@ -61,6 +60,7 @@ class Gaussian(Clipped):
     quantile_rate: float | None = setting(None, above=0.0)
     quantile_noise: float | None = setting(None, above=0.0)
     cohort: float | None = eqx.field(static=True, default=None)  # the planned size, once settled
+    noise_setting: ClassVar[str | None] = "noise"
     suggested: ClassVar[tuple[dict[str, Any], ...]] = (
         {"epsilon": 2.0},
         {"noise": 1.5, "clip": 0.5},
@@ -80,7 +80,7 @@ class Gaussian(Clipped):
             raise PlanError(f"privacy.share = {self.share:g} is a part of privacy.epsilon, and there is none; give it.")
         self.check_quantile()
 
-    def settle(self, exposure: Exposure) -> "Gaussian":
+    def settle(self, exposure: Exposure) -> "GaussianMechanism":
         """Find δ and the noise, and check that the promise is kept."""
         from tacit.privacy.accounting import accountant
 
@@ -91,7 +91,7 @@ class Gaussian(Clipped):
         if self.place == "local":
             settled = replace(settled, messages=exposure.messages)
         if self.noise is None:
-            # `spent` below is what is claimed, so what is calibrated is what is claimed.
+            # `spent` below is also what is claimed, so the calibrated noise keeps the claim.
             assert self.epsilon is not None
             settled = replace(settled, noise=0.0)
             found = accountant.calibrate(
@@ -102,16 +102,16 @@ class Gaussian(Clipped):
             )
             settled = replace(settled, noise=self._of_share(found, settled.spent(exposure)[0][0]))
         settled.check_promise(exposure)
-        _ = settled.deviation  # a split that cannot be is refused here
+        _ = settled.deviation  # refuses an impossible split of the noise
         return settled
 
     def _of_share(self, found: float, event: Event) -> float:
         """The noise of a share of the promise: multipliers z/√s compose to z where Σ s = 1."""
         if self.share is None:
             return found
-        if not isinstance(event, GaussianEvent):
+        if not isinstance(event, Gaussian):
             raise PlanError(
-                f"privacy.share = {self.share:g} takes rounds of everybody, got cohorts drawn by chance; set sampler = "
+                f"privacy.share = {self.share:g} requires rounds of all devices, got randomly drawn cohorts; set sampler = "
                 "'all', or give each stage an epsilon of its own."
             )
         return found / math.sqrt(self.share)
@@ -133,16 +133,16 @@ class Gaussian(Clipped):
         return self.noise / (1.0 if self.after_step is None else self.after_step)
 
     def spent(self, exposure: Exposure) -> tuple[tuple[Event, int], ...]:
-        """What one device goes through in the run."""
+        """The events of one device in the run."""
         exposure = exposure.at_most(self.messages)
         if self.place == "local":
-            return ((GaussianEvent(self.multiplier), exposure.messages),)
+            return ((Gaussian(self.multiplier), exposure.messages),)
         return (exposure.gaussian(self.multiplier),)
 
     def event(self, exposure: Exposure) -> tuple[Event, int]:
-        """One message; or, where chance chose the cohorts, all rounds together."""
+        """One message; or, for randomly drawn cohorts, all rounds together."""
         ((event, count),) = self.spent(exposure)
-        return event, 1 if isinstance(event, GaussianEvent) else count
+        return event, 1 if isinstance(event, Gaussian) else count
 
     def relation(self, exposure: Exposure) -> Literal["replace_one", "add_remove"]:
         """The neighbours of the claim: any two updates at home, the sampler's at the server."""
@@ -181,17 +181,17 @@ class Gaussian(Clipped):
 
     @property
     def always_releases(self) -> bool:
-        """At the server: a round without noise would tell that its cohort was empty."""
+        """At the server: a round without noise would reveal that its cohort was empty."""
         return self.place == "central"
 
     def visible(self) -> tuple[str, ...]:
-        """Participation; at the server, everything but what is released."""
+        """Participation; at the server, the reports too."""
         if self.place == "local":
             return (ASKED,)
-        within = () if self.quantile is None else ("the server sees whether each update was within the clip",)
+        within = () if self.quantile is None else ("the server sees whether each update was within the clip bound",)
         return (ASKED, REPORTS, *within)
 
 
 def _central_words(event: Event) -> tuple[str, ...]:
-    """What a central claim rests on."""
-    return (RELEASED,) if isinstance(event, GaussianEvent) else (RELEASED, DRAWN)
+    """The conditions of a central claim."""
+    return (RELEASED,) if isinstance(event, Gaussian) else (RELEASED, DRAWN)

@@ -1,4 +1,4 @@
-"""harmony: a few numbers of the update, drawn by chance, each sent as one random sign."""
+"""harmony: a few randomly drawn numbers of the update, each sent as one random sign."""
 
 import math
 from dataclasses import replace
@@ -9,15 +9,15 @@ import jax.numpy as jnp
 
 from tacit.core.settings import setting
 from tacit.errors import PlanError
-from tacit.privacy.mechanism import Spread
+from tacit.privacy.mechanism import PayloadView, Spread
 from tacit.privacy.mechanisms._parts import sampled_signs
 from tacit.privacy.mechanisms._parts.local_dp import ASKED, Local
-from tacit.privacy.mechanisms._parts.sampled_signs import Total, layout_of
+from tacit.privacy.mechanisms._parts.sampled_signs import FlatTotal, layout_of
 from tacit.privacy.sampler import Exposure
 
 
 class Harmony(Local):
-    """k-Harmony: k different positions of the D numbers, and at each a sign that leans towards the number.
+    """k-Harmony: k different positions of the D numbers, and at each a random sign, biased towards the number.
 
     t = clip(x, −B, B)/B and P[+1] = ½(1 + t·tanh(ε/2k)). The server scales a sign by B·(D/k)·coth(ε/2k). With `k = 1`
     it is Harmony; without `k`, the k of least variance is taken (about ε/2.18). The bound B is public: the setting
@@ -27,7 +27,7 @@ class Harmony(Local):
     Guarantee:
         ε-local differential privacy of one message between any two updates of one device (replace-one, unit user):
         positions do not depend on data, each sign has odds that differ by at most e^(ε/k), and there are k. Unbiased
-        for the clipped update; variance of a number B²·((D/k)·coth²(ε/2k) − t²), so `spread` says when it drowns.
+        for the clipped update; variance of a number B²·((D/k)·coth²(ε/2k) − t²), so `spread` says when the noise dominates.
 
     Paper: Nguyên et al., "Collecting and analyzing data from smart device users with local differential privacy"
     (2016); k > 1 as in Shin et al., "Privacy enhanced matrix factorization for recommendation with local differential
@@ -36,6 +36,7 @@ class Harmony(Local):
 
     k: int | None = setting(None, at_least=1)
     bound: float = setting(1.0, above=0.0)
+    payload_view: ClassVar[PayloadView] = "signs"
     suggested: ClassVar[tuple[dict[str, Any], ...]] = (
         {"epsilon": 2.0, "k": 1},
         {"epsilon": 4.5, "bound": 0.5},
@@ -46,43 +47,43 @@ class Harmony(Local):
         """Choose k, then as every local mechanism."""
         chosen = replace(self, k=self.k or sampled_signs.choose_count(self, exposure))
         settled = super(Harmony, chosen).settle(exposure)
-        sampled_signs.check_lean(settled.lean, settled.share)
+        sampled_signs.check_coin_bias(settled.coin_bias, settled.share)
         return settled
 
     @property
     def parts(self) -> int:
-        """k signs, each with its own coin."""
+        """k independent signs."""
         if self.k is None:
             raise PlanError("privacy.k is not chosen yet; settle the mechanism for a population.")
         return self.k
 
     @property
-    def lean(self) -> int:
+    def coin_bias(self) -> int:
         """tanh(ε/2k) in units of 2⁻³¹, as the coins have it."""
-        return sampled_signs.lean_of(self.share / self.parts)
+        return sampled_signs.coin_bias_of(self.share / self.parts)
 
     def magnitude(self, numbers: int) -> float:
-        """c: what one sign stands for among so many numbers, in units of the bound."""
-        return sampled_signs.worth(numbers, self.parts, self.lean)
+        """c: the value of one sign among so many numbers, in units of the bound."""
+        return sampled_signs.sign_value(numbers, self.parts, self.coin_bias)
 
     def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
         """k positions and signs, packed."""
-        return sampled_signs.say(key, update, dials.get("bound", self.bound), self.parts, self.lean)
+        return sampled_signs.encode_signs(key, update, dials.get("bound", self.bound), self.parts, self.coin_bias)
 
     def law(self, update: dict) -> dict[bytes, float]:
         """The probability of every message an update can become, for a handful of numbers."""
-        return sampled_signs.law(update, self.bound, self.parts, self.lean)
+        return sampled_signs.message_law(update, self.bound, self.parts, self.coin_bias)
 
     def zero(self, params: dict, weights: int) -> Any:
-        """No sign anywhere, and nobody heard."""
+        """All zero."""
         layout = layout_of(params)
-        return Total({"signs": jnp.zeros(layout.numbers, jnp.int32)}, jnp.zeros(weights, jnp.int32), layout)
+        return FlatTotal({"signs": jnp.zeros(layout.numbers, jnp.int32)}, jnp.zeros(weights, jnp.int32), layout)
 
     def add(self, total: Any, payloads: Any, weights: jax.Array, sent: jax.Array) -> Any:
-        """Sum the signs: whole numbers, exact in any order."""
-        del weights  # everybody counts once
-        place, sign = sampled_signs.unpack(payloads, self.parts, total.layout.numbers)
-        signs = sampled_signs.scatter(total.sums["signs"], place, jnp.where(sent[:, None], sign, 0))
+        """Sum the signs: integers, exact in any order."""
+        del weights  # each device counts once
+        place, sign = sampled_signs.unpack_signs(payloads, self.parts, total.layout.numbers)
+        signs = sampled_signs.add_at_positions(total.sums["signs"], place, jnp.where(sent[:, None], sign, 0))
         return replace(total, sums={"signs": signs}, heard=total.heard + sent.sum(dtype=jnp.int32))
 
     def merge(self, one: Any, other: Any) -> Any:
@@ -96,12 +97,12 @@ class Harmony(Local):
         return total.estimate(dials.get("bound", self.bound) * c * total.sums["signs"].astype(jnp.float32))
 
     def conditions(self) -> tuple[str, ...]:
-        """None: coins are whole numbers."""
+        """None: the random bits are exact integers."""
         return ()
 
     def visible(self) -> tuple[str, ...]:
-        """Participation; positions that chance chose."""
-        return (ASKED, f"{self.parts} position(s) drawn by chance, and a random sign at each")
+        """Participation; randomly drawn positions."""
+        return (ASKED, f"{self.parts} position(s) drawn at random, and a random sign at each")
 
     def spread(self, numbers: int, reports: float) -> Spread:
         """At best B everywhere; √(D/k)·coth(ε/2k)·B of noise in each report."""

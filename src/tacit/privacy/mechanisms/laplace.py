@@ -1,4 +1,4 @@
-"""laplace: bound the update and add double-exponential noise, at home to the message, or at the server to the sum."""
+"""laplace: clip the update and add Laplace noise, on the device to the message, or at the server to the sum."""
 
 import math
 from dataclasses import replace
@@ -11,13 +11,21 @@ import jax.numpy as jnp
 from tacit.core.settings import setting
 from tacit.core.sparse_rows import dense_tree
 from tacit.errors import PlanError
-from tacit.privacy.accounting.events import Event, FixedPure, Unbounded
+from tacit.privacy.accounting.events import Event, FixedPure
 from tacit.privacy.claim import Claim, Per
 from tacit.privacy.mechanism import Spread
 from tacit.privacy.mechanisms._parts import noise
-from tacit.privacy.mechanisms._parts.clipped_sum import alike
-from tacit.privacy.mechanisms._parts.local_dp import DRAWN, FLOATS, RELEASED, REPORTS, TOWARDS_SERVER, Local
-from tacit.privacy.mechanisms._parts.summed import Summed
+from tacit.privacy.mechanisms._parts.local_dp import (
+    DRAWN,
+    FLOATS,
+    NO_BOUND,
+    NO_BOUND_EVENT,
+    RELEASED,
+    REPORTS,
+    TOWARDS_SERVER,
+    Local,
+)
+from tacit.privacy.mechanisms._parts.summed import Summed, same_for_every_weight
 from tacit.privacy.sampler import Exposure
 
 
@@ -32,7 +40,7 @@ class Laplace(Local, Summed):
 
     - `elements`: every number to [−B, B]; noise of scale 2DB/ε.
     - `l1`: the whole update to ‖x‖₁ ≤ B; noise of scale 2B/ε.
-    - `none`: not at all; noise of a given `scale`. For showing what such a message is worth: nothing.
+    - `none`: not at all; noise of a given `scale`. For showing that such a message has no guarantee.
 
     Guarantee:
         `local`, with `elements` or `l1`: ε-local differential privacy of one message between any two updates of one device
@@ -40,7 +48,7 @@ class Laplace(Local, Summed):
         the bounded update; variance 2·scale² a number. `none`: ε = ∞ at any scale. `central`: the same between any two
         sums in which one member is replaced, for what the server releases; the server sees every bounded report and
         must be trusted. A cohort of fixed size drawn in secret makes a round's ε smaller, ln(1 + q(e^ε − 1)) for the
-        share q of devices that are drawn; other cohorts are counted as if everybody were asked.
+        share q of devices that are drawn; other cohorts are counted as if all devices took part.
 
     Paper: Dwork et al., "Calibrating noise to sensitivity in private data analysis" (TCC 2006).
     """
@@ -60,7 +68,7 @@ class Laplace(Local, Summed):
     )
 
     def check_settings(self) -> None:
-        """One way to say the noise, and one that the bound can turn into an ε."""
+        """The noise is given in one way, from which an ε follows."""
         promised = self.epsilon is not None or self.epsilon_per_message is not None
         if self.clip == "none" and promised:
             raise PlanError(
@@ -69,8 +77,8 @@ class Laplace(Local, Summed):
             )
         if self.clip == "none" and self.central:
             raise PlanError(
-                "privacy.place = 'central' needs updates with a bound, got clip = 'none': noise at the server would hide "
-                "nobody. Give clip = 'l1'."
+                "privacy.place = 'central' needs updates with a bound, got clip = 'none': noise at the server would protect "
+                "no one. Give clip = 'l1'."
             )
         if self.clip == "elements" and self.scale is not None:
             raise PlanError(
@@ -98,7 +106,7 @@ class Laplace(Local, Summed):
         return super().share if self.scale is None else 2 * self.bound / self.scale
 
     def settle(self, exposure: Exposure) -> "Laplace":
-        """As every local mechanism; a given scale is the noise already, and sums may hide who was drawn."""
+        """As every local mechanism; a given scale is the noise already, and sums may be amplified by sampling."""
         if self.scale is None and not self.central:
             return super().settle(exposure)
         self.check_delta(exposure)
@@ -129,9 +137,9 @@ class Laplace(Local, Summed):
         if not self.central:
             return super().estimate(key, total, n, dials)
         sums, weight = total
-        # Every weight is 1, so all sums are the same one: a second draw of noise would be a second look at it.
+        # Every weight is 1, so all sums are the same: a second draw of noise would release it a second time.
         released = self._noised(key, jax.tree.map(lambda leaf: leaf[0], sums))
-        return alike(released, sums), jnp.full_like(weight, self._planned)
+        return same_for_every_weight(released, sums), jnp.full_like(weight, self._planned)
 
     def _noised(self, key: jax.Array, x: dict) -> dict:
         numbers = sum(leaf.size for leaf in jax.tree.leaves(x))
@@ -162,7 +170,7 @@ class Laplace(Local, Summed):
     def event(self, exposure: Exposure) -> tuple[Event, int]:
         """Pure ε, or nothing finite without a bound."""
         if self.clip == "none":
-            return Unbounded("an update without a bound"), 1
+            return NO_BOUND_EVENT, 1
         if not self.central:
             return super().event(exposure)
         event, count = exposure.at_most(self.messages).pure(self.share)
@@ -172,8 +180,7 @@ class Laplace(Local, Summed):
         """ε of a message, or of a round, and of the run."""
         if self.central:
             return self._central(exposure)
-        unbounded = ("no bound: two updates may differ by any amount, which no scale of noise covers",)
-        words = unbounded if self.clip == "none" else self.conditions()
+        words = (NO_BOUND,) if self.clip == "none" else self.conditions()
         return self.claims(exposure, self.event(exposure)[0], "replace_one", words)
 
     def _central(self, exposure: Exposure) -> tuple[Claim, ...]:
@@ -190,7 +197,7 @@ class Laplace(Local, Summed):
 
     @property
     def always_releases(self) -> bool:
-        """At the server: a round without noise would tell that its cohort was empty."""
+        """At the server: a round without noise would reveal that its cohort was empty."""
         return self.central
 
     def visible(self) -> tuple[str, ...]:
@@ -199,9 +206,9 @@ class Laplace(Local, Summed):
 
     def spread(self, numbers: int, reports: float) -> Spread:
         """At best B everywhere (elements), or ‖x‖₂ = ‖x‖₁ = B (l1); √2·b of noise in each report, or in the sum."""
-        loudest = {"elements": self.bound, "l1": self.bound / math.sqrt(numbers), "none": math.inf}[self.clip]
+        largest = {"elements": self.bound, "l1": self.bound / math.sqrt(numbers), "none": math.inf}[self.clip]
         counted = reports if self.central else math.sqrt(reports)
-        return Spread(loudest, math.sqrt(2) * self.noise_scale(numbers) / counted)
+        return Spread(largest, math.sqrt(2) * self.noise_scale(numbers) / counted)
 
     def describe(self) -> dict[str, Any]:
         """The scale, where it does not depend on how many numbers there are."""

@@ -1,4 +1,4 @@
-"""none: the update as it is. For measuring what privacy costs, and for data that is nobody's secret."""
+"""none: the update as it is. For measuring what privacy costs, and for public data."""
 
 import math
 from typing import Any, ClassVar
@@ -35,19 +35,19 @@ class NoMechanism(Summed):
         return leaf.dtype
 
     def event(self, exposure: Exposure) -> tuple[Unbounded, int]:
-        """Every message tells everything."""
+        """No bound: a message reveals everything."""
         del exposure
         return Unbounded("no noise"), 1
 
     def claim(self, exposure: Exposure) -> tuple[Claim, ...]:
-        """ε = ∞, said plainly."""
+        """ε = ∞."""
         return tuple(
             Claim("local", "user", exposure.relation, math.inf, 0.0, per, "corrected", "server", self.visible())
             for per in ("message", "run")
         )
 
     def spread(self, numbers: int, reports: float) -> Spread:
-        """All signal."""
+        """No noise."""
         del numbers, reports
         return Spread(math.inf, 0.0)
 

@@ -13,13 +13,13 @@ from tacit.core.sparse_rows import Rows, is_rows
 from tacit.errors import PlanError
 from tacit.privacy.accounting.events import Event, Pure, Unbounded
 from tacit.privacy.claim import Claim
-from tacit.privacy.mechanism import Spread
+from tacit.privacy.mechanism import PayloadView, Spread
 from tacit.privacy.mechanisms._parts import sampled_signs
 from tacit.privacy.mechanisms._parts.local_dp import ASKED, Local
-from tacit.privacy.mechanisms._parts.sampled_signs import Total, layout_of
+from tacit.privacy.mechanisms._parts.sampled_signs import FlatTotal, layout_of
 from tacit.privacy.sampler import Exposure
 
-_CLEAR = "the scale of the update leaves in the clear: a number computed from private data"
+_CLEAR = "the scale of the update, a number computed from private data, is sent in the clear"
 _SIGNS = "covers the signs only, not the scale that is sent with them"
 
 
@@ -31,12 +31,12 @@ class QHarmony(Local):
       notation reads, the signed max f: then numbers below −max f are cut, and where it is not above 0 the signs are
       fair coins.
 
-    What the `server` makes of them:
+    How the `server` estimates:
 
-    - `unbiased`: each sign times its scale and (D/k)·coth(ε/2k): the sum of the updates, as cut at home.
+    - `unbiased`: each sign times its scale and (D/k)·coth(ε/2k): the sum of the updates, as clipped on the device.
     - `paper`: F̄ = (scale/z)·Σ signs, where z is the most +1 at any position, at least 1, and the scale is the largest
       one sent, or the bound. F̄ estimates neither the sum nor the mean: z is an extreme of the noise, so F̄ is a
-      direction with a step size of its own. It is handed on as (n·F̄, n): a rule that takes the mean steps by F̄.
+      direction with a step size of its own. It is returned as (n·F̄, n): a rule that takes the mean steps by F̄.
 
     Guarantee:
         `clip`: ε-local differential privacy of one message between any two updates of one device (replace-one, unit
@@ -54,6 +54,7 @@ class QHarmony(Local):
     server: Literal["unbiased", "paper"] = setting("unbiased")
     normaliser: Literal["maxabs", "fmax"] = setting("maxabs")
     epsilon_of_signs: float | None = setting(None, at_least=0.0)  # of a message of the form `paper`
+    payload_view: ClassVar[PayloadView] = "signs"
     suggested: ClassVar[tuple[dict[str, Any], ...]] = (
         {"epsilon": 4.5},
         {"epsilon": 4.5, "k": 3, "server": "paper", "bound": 0.5},
@@ -88,7 +89,7 @@ class QHarmony(Local):
         if self.form == "clip":
             chosen = replace(self, k=self.k or sampled_signs.choose_count(self, exposure))
             settled = super(QHarmony, chosen).settle(exposure)
-            sampled_signs.check_lean(settled.lean, settled.share)
+            sampled_signs.check_coin_bias(settled.coin_bias, settled.share)
             return settled
         from tacit.privacy.accounting import accountant
 
@@ -99,7 +100,7 @@ class QHarmony(Local):
 
     @property
     def parts(self) -> int:
-        """k signs, each with its own coin."""
+        """k independent signs."""
         if self.k is None:
             raise PlanError("privacy.k is not chosen yet; settle the mechanism for a population.")
         return self.k
@@ -131,60 +132,60 @@ class QHarmony(Local):
         return "paper" if self.form == "paper" else "corrected"
 
     def conditions(self) -> tuple[str, ...]:
-        """Why ∞, as printed; else none: coins are whole numbers."""
+        """Why ε = ∞, as printed; else none: the random bits are exact integers."""
         return (_CLEAR,) if self.form == "paper" else ()
 
     def visible(self) -> tuple[str, ...]:
-        """Participation; positions that chance chose; as printed, the scale."""
-        signs = f"{self.parts} position(s) drawn by chance, and a random sign at each"
+        """Participation; randomly drawn positions; as printed, the scale."""
+        signs = f"{self.parts} position(s) drawn at random, and a random sign at each"
         return (ASKED, signs, _CLEAR) if self.form == "paper" else (ASKED, signs)
 
     # ---- device ----
 
     @property
-    def lean(self) -> int:
+    def coin_bias(self) -> int:
         """tanh(ε/2k) in units of 2⁻³¹, as the coins have it."""
-        return sampled_signs.lean_of(self.budget / self.parts)
+        return sampled_signs.coin_bias_of(self.budget / self.parts)
 
     def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
         """k positions and signs, packed; as printed, with the scale."""
         if self.form == "clip":
-            return sampled_signs.say(key, update, dials.get("bound", self.bound), self.parts, self.lean)
+            return sampled_signs.encode_signs(key, update, dials.get("bound", self.bound), self.parts, self.coin_bias)
         scale, divisor = scale_of(update, self.normaliser)
-        return {"scale": scale, "signs": sampled_signs.say(key, update, divisor, self.parts, self.lean)}
+        return {"scale": scale, "signs": sampled_signs.encode_signs(key, update, divisor, self.parts, self.coin_bias)}
 
     def law(self, update: dict) -> dict[bytes, float]:
         """The probability of every message an update can become, for a handful of numbers."""
         if self.form == "clip":
-            return sampled_signs.law(update, self.bound, self.parts, self.lean)
+            return sampled_signs.message_law(update, self.bound, self.parts, self.coin_bias)
         scale, divisor = scale_of(update, self.normaliser)
-        signs = sampled_signs.law(update, divisor, self.parts, self.lean)
+        signs = sampled_signs.message_law(update, divisor, self.parts, self.coin_bias)
         return {np.asarray(scale).tobytes() + said: chance for said, chance in signs.items()}
 
     # ---- server ----
 
     def zero(self, params: dict, weights: int) -> Any:
-        """No sign anywhere, no scale, and nobody heard."""
+        """All zero."""
         layout = layout_of(params)
         exact = self.server == "paper" or self.form == "clip"
         sums = {"signs": jnp.zeros(layout.numbers, jnp.int32 if exact else jnp.float32)}
         if self.server == "paper":
             sums |= {"plus": jnp.zeros(layout.numbers, jnp.int32), "loudest": jnp.zeros(())}
-        return Total(sums, jnp.zeros(weights, jnp.int32), layout)
+        return FlatTotal(sums, jnp.zeros(weights, jnp.int32), layout)
 
     def add(self, total: Any, payloads: Any, weights: jax.Array, sent: jax.Array) -> Any:
         """Sum the signs: times their scales, or, for the printed rule, with the count of +1 and the largest scale."""
-        del weights  # everybody counts once
+        del weights  # each device counts once
         packed, scale = (payloads, None) if self.form == "clip" else (payloads["signs"], payloads["scale"])
-        place, sign = sampled_signs.unpack(packed, self.parts, total.layout.numbers)
+        place, sign = sampled_signs.unpack_signs(packed, self.parts, total.layout.numbers)
         sign, sums = jnp.where(sent[:, None], sign, 0), dict(total.sums)
         if self.server == "paper":
-            sums["plus"] = sampled_signs.scatter(sums["plus"], place, sign > 0)
+            sums["plus"] = sampled_signs.add_at_positions(sums["plus"], place, sign > 0)
             if scale is not None:
                 sums["loudest"] = jnp.maximum(sums["loudest"], jnp.where(sent, scale, 0.0).max(initial=0.0))
         elif scale is not None:
             sign = sign * scale[:, None]
-        sums["signs"] = sampled_signs.scatter(sums["signs"], place, sign)
+        sums["signs"] = sampled_signs.add_at_positions(sums["signs"], place, sign)
         return replace(total, sums=sums, heard=total.heard + sent.sum(dtype=jnp.int32))
 
     def merge(self, one: Any, other: Any) -> Any:
@@ -207,8 +208,8 @@ class QHarmony(Local):
         return total.estimate(total.heard.max() * step * signs)
 
     def magnitude(self, numbers: int) -> float:
-        """c: what one sign stands for among so many numbers, in units of the scale; ∞ for fair coins."""
-        return sampled_signs.worth(numbers, self.parts, self.lean)
+        """c: the value of one sign among so many numbers, in units of the scale; ∞ for fair coins."""
+        return sampled_signs.sign_value(numbers, self.parts, self.coin_bias)
 
     def spread(self, numbers: int, reports: float) -> Spread:
         """As for Harmony; in units of the scale, as printed. The printed server keeps the ratio of the two, not the size."""

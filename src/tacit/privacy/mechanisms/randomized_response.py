@@ -1,4 +1,4 @@
-"""randomized_response: a yes or no for every position, each told the truth or not by its own coin."""
+"""randomized_response: one bit for every position, each flipped independently at random."""
 
 from typing import Any, ClassVar
 
@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from tacit.privacy.mechanisms._parts.bits import Bits
 
 
-class Response(Bits):
-    """Randomised response: position by position, P(say 1 | 1) = p and P(say 1 | 0) = q. Whatever is above 0 is a 1.
+class RandomizedResponse(Bits):
+    """Randomised response: position by position, P(report 1 | 1) = p and P(report 1 | 0) = q. Any number above 0 is a 1.
 
     - `symmetric`: p = e^ε/(1 + e^ε), q = 1 − p. The best two-sided choice for one position.
     - `unary`: p = 1/2, q = 1/(1 + e^ε). The better one where a neighbour swaps one item for another.
@@ -19,8 +19,8 @@ class Response(Bits):
 
     Guarantee:
         Unit interaction, whoever reads the message. `symmetric`: ε for one interaction more or less (add/remove), 2ε
-        for one swapped for another (replace-one). `unary`: ε for a swap. `asymmetric`: ε one-sided only (a said 1 is
-        deniable); two-sided ε = ∞, because a said 0 proves that there is none. Two people whose histories differ in h
+        for one swapped for another (replace-one). `unary`: ε for a swap. `asymmetric`: ε one-sided only (a reported 1 is
+        deniable); two-sided ε = ∞, because a reported 0 proves that the item is absent. Two people whose histories differ in h
         positions: h times as much. The estimated counts are unbiased.
 
     Paper: Warner, "Randomized response" (1965); Wang et al., "Locally differentially private protocols for frequency
@@ -35,13 +35,13 @@ class Response(Bits):
     )
 
     def zero(self, params: dict, weights: int) -> Any:
-        """No count anywhere, and nobody heard."""
+        """All zero."""
         counts = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.int32), params)
         return counts, jnp.zeros(weights, jnp.int32)
 
     def add(self, total: Any, payloads: Any, weights: jax.Array, sent: jax.Array) -> Any:
-        """Count the ones said: whole numbers, exact in any order."""
-        del weights  # everybody counts once
+        """Count the reported ones: integers, exact in any order."""
+        del weights  # each device counts once
         counts, heard = total
 
         def count(leaf: jax.Array, packed: jax.Array) -> jax.Array:

@@ -10,28 +10,25 @@ import jax.numpy as jnp
 from tacit.core.settings import setting
 from tacit.core.sparse_rows import dense_tree
 from tacit.errors import PlanError
-from tacit.privacy.accounting.events import Event
-from tacit.privacy.accounting.events import Gaussian as GaussianEvent
+from tacit.privacy.accounting.events import Event, Gaussian
 from tacit.privacy.claim import Claim, Per
-from tacit.privacy.mechanism import Spread, delta_setting, epsilon_setting, messages_setting, wire_setting
+from tacit.privacy.mechanism import PEOPLE, Spread, delta_setting, epsilon_setting, messages_setting, wire_setting
 from tacit.privacy.mechanisms._parts import noise
 from tacit.privacy.mechanisms._parts.local_dp import ASKED, FLOATS
 from tacit.privacy.mechanisms._parts.summed import Summed
 from tacit.privacy.sampler import Exposure
 
-PEOPLE = "people"  # the leaf that says how many people are in a sum
 _COUNT = 0.1  # how much of a person's length 1 the count takes; the rest is the update's
-_INSIDE = "each person is in one organisation, which bounds what each adds and draws the noise"
+_INSIDE = "each person belongs to one organisation, which clips what each person contributes and adds the noise"
 
 
-class Members(Summed):
+class WithinOrganisation(Summed):
     """Noise for a sum over people, drawn inside the organisation: N(0, noise²) on every number, where each person adds a
     vector of length at most 1.
 
-    An update with a leaf `people` is such a sum, and says how many people are in it; the method has bounded each. What
-    the server divides by is that number as it arrived, noise and all: `people` shares each person's length 1 with the
-    rest. An update without it is one person's, and is shrunk to length 1 here. Give `epsilon` for the run and the noise
-    is found, or `noise` and the ε is told.
+    An update with a leaf `people` is such a sum, and says how many people are in it; the method has clipped each. The
+    server divides by that number with its noise: `people` shares each person's length 1 with the rest of the update. An update without it is one person's, and is shrunk to length 1 here. Give `epsilon` for the run and the noise
+    is found, or `noise` and the ε is computed.
 
     Guarantee:
         (ε, δ) for one person, replaced by any other in the same organisation, in all that the organisation sends,
@@ -48,16 +45,15 @@ class Members(Summed):
     noise: float | None = setting(None, at_least=0.0)
     epsilon: float | None = epsilon_setting()
     delta: float | None = delta_setting()
-    crowd: int = setting(
-        1, at_least=1
-    )  # people an organisation is thought to have: for the outlook, not for the promise
+    crowd: int = setting(1, at_least=1)  # people expected in an organisation: for feasibility, not for the promise
+    sums_people: ClassVar[bool] = True
     suggested: ClassVar[tuple[dict[str, Any], ...]] = ({"epsilon": 2.0}, {"noise": 3.0})
 
     def __check_init__(self):
         if self.noise is None and self.epsilon is None:
-            raise PlanError("privacy of members must give epsilon (for the run) or noise, got neither.")
+            raise PlanError("privacy of within_organisation must give epsilon (for the run) or noise, got neither.")
 
-    def settle(self, exposure: Exposure) -> "Members":
+    def settle(self, exposure: Exposure) -> "WithinOrganisation":
         """Find the noise, and check that the promise is kept; δ is for people, of whom there are more than devices."""
         from tacit.privacy.accounting import accountant
 
@@ -68,7 +64,7 @@ class Members(Summed):
         if self.noise is None:
             assert self.epsilon is not None
             found = accountant.calibrate(
-                lambda found: ((GaussianEvent(found), exposure.messages),), self.epsilon, delta, "replace_one"
+                lambda found: ((Gaussian(found), exposure.messages),), self.epsilon, delta, "replace_one"
             )
             settled = replace(settled, noise=found)
         cost = settled.claim(exposure)[1].epsilon
@@ -94,7 +90,7 @@ class Members(Summed):
         return noise.add_normal(key, x, self.deviation)
 
     def estimate(self, key: jax.Array, total: Any, n: jax.Array, dials: dict) -> tuple[dict, jax.Array]:
-        """The sums, and how many people there are, as far as the noise lets it be known; at least 1."""
+        """The sums, and the noisy number of people; at least 1."""
         del key, n, dials
         if PEOPLE not in total[0]:
             return total
@@ -109,7 +105,7 @@ class Members(Summed):
     def event(self, exposure: Exposure) -> tuple[Event, int]:
         """One message."""
         del exposure
-        return GaussianEvent(self.deviation), 1
+        return Gaussian(self.deviation), 1
 
     def claim(self, exposure: Exposure) -> tuple[Claim, ...]:
         """(ε, δ) of a message and of the run."""
@@ -120,7 +116,7 @@ class Members(Summed):
         from tacit.privacy.accounting import accountant
 
         delta = self.delta or 0.0
-        epsilon = accountant.compose(((GaussianEvent(self.deviation), count),), delta, "replace_one").epsilon
+        epsilon = accountant.compose(((Gaussian(self.deviation), count),), delta, "replace_one").epsilon
         words = (_INSIDE, FLOATS)
         return Claim("local", "user", "replace_one", epsilon, delta, per, "corrected", "organisation", words)
 

@@ -58,7 +58,7 @@ class Similarity(Rule):
                 "of its noise)."
             )
         items, k = params["neighbours"].shape
-        crowd = Crowd(pairs.heard.astype(jnp.float32), pairs.counts(), pairs.noise)
+        crowd = Crowd(pairs.reports.astype(jnp.float32), pairs.counts(), pairs.noise)
         blocks = -(-(items**2) // BLOCK)
         rows = -(-items // blocks)
         places = jnp.minimum(jnp.arange(-(-items // rows) * rows), items - 1).reshape(-1, rows)

@@ -15,7 +15,7 @@ from tacit.core.run_folder import write_bytes
 from tacit.deploy.bundle import Kit
 from tacit.deploy.messages import Answer
 from tacit.errors import WireError
-from tacit.privacy.mechanisms._parts.total import collect, empty, merge
+from tacit.privacy.mechanism import add_reports, empty_total, merge_totals
 
 _FORMS = {b"r": "report", b"t": "total"}
 
@@ -57,11 +57,11 @@ class Inbox:
     def sum(self, names: Iterable[str]) -> Any:
         """The total of all reports, in the order of these names: the same sum however they arrived."""
         mechanism, form = self._kit.mechanism(self.stage), self._kit.form(self.stage)
-        total = empty(mechanism, form.like, form.weights)
+        total = empty_total(mechanism, form.like, form.weights)
         for name in names:
             if name in self.people:
                 message = self.message(name)
-                add = collect if isinstance(message, Report) else merge
+                add = add_reports if isinstance(message, Report) else merge_totals
                 total = add(mechanism, total, jax.tree.map(jnp.asarray, message))
         return total
 

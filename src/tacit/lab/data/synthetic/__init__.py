@@ -1,7 +1,7 @@
 """Synthetic worlds of any size, made by our own code from a seed. No person lives in them.
 
 `apps` is a launch log of telephones; `movies` is a rating log of people, features, titles and organisations.
-Their pages are in docs/worlds.md.
+Their pages are in docs/synthetic-data.md.
 """
 
 from tacit.lab.data.synthetic.apps import apps

@@ -1,4 +1,4 @@
-"""Bits: a yes or no for every position, each told the truth or not by its own coin; what mechanisms that send them share."""
+"""Randomised response on bits: one random bit for every position; what mechanisms that send bits share."""
 
 import itertools
 import math
@@ -12,24 +12,26 @@ from tacit.core.settings import setting
 from tacit.core.sparse_rows import dense_tree
 from tacit.privacy.accounting.events import Event, Pure, Unbounded
 from tacit.privacy.claim import Claim, Unit
-from tacit.privacy.mechanism import Spread
+from tacit.privacy.mechanism import PayloadView, Spread
 from tacit.privacy.mechanisms._parts.local_dp import Local
 from tacit.privacy.sampler import Exposure
 
-COIN = 2**32  # the coins are 32-bit whole numbers, so that the probabilities are exactly what is claimed
+ODDS_SCALE = 2**32  # random bits come from 32-bit integers, so that the probabilities are exactly what is claimed
 Form = Literal["symmetric", "unary", "asymmetric"]
 Thresholds = tuple[int, int]  # p and q as multiples of 2⁻³²
 _TURNS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_TOLD_APART = "an answer that only one of the two can give"
+_ZERO_PROVES = "a reported 0 proves that the item is absent"
+_CERTAIN = "an answer that only one of two neighbours can give"
 
 
 class Bits(Local):
-    """Position by position, P(say 1 | 1) = p and P(say 1 | 0) = q. Whatever is above 0 is a 1.
+    """Position by position, P(report 1 | 1) = p and P(report 1 | 0) = q. Any number above 0 is a 1.
 
     Probabilities are multiples of 2⁻³², rounded to the private side: p down and q up, towards each other.
     """
 
     unit: ClassVar[Unit] = "interaction"
+    payload_view: ClassVar[PayloadView] = "bits"
     form: Form = setting("symmetric")
 
     @property
@@ -50,19 +52,19 @@ class Bits(Local):
 
     @property
     def odds(self) -> tuple[float, float]:
-        """(p, q) as the coins have them."""
+        """(p, q) exactly as they are drawn."""
         p, q = self.thresholds
-        return p / COIN, q / COIN
+        return p / ODDS_SCALE, q / ODDS_SCALE
 
     def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
-        """One coin a position; eight positions a byte."""
+        """One random bit a position; eight positions a byte."""
         del dials
         leaves, tree = jax.tree.flatten(dense_tree(update))
         keys = jax.random.split(key, len(leaves))
-        return jax.tree.unflatten(tree, [self._say(k, leaf) for k, leaf in zip(keys, leaves)])
+        return jax.tree.unflatten(tree, [self._randomise(k, leaf) for k, leaf in zip(keys, leaves)])
 
-    def _say(self, key: jax.Array, leaf: jax.Array) -> jax.Array:
-        return jnp.packbits(told(coins(key, leaf.size), leaf.reshape(-1) > 0, self.thresholds))
+    def _randomise(self, key: jax.Array, leaf: jax.Array) -> jax.Array:
+        return jnp.packbits(randomised(uniform_words(key, leaf.size), leaf.reshape(-1) > 0, self.thresholds))
 
     def law(self, update: dict) -> dict[bytes, float]:
         """The probability of every message an update can become, for a handful of positions."""
@@ -80,7 +82,7 @@ class Bits(Local):
         return law
 
     def epsilons(self) -> tuple[float, float, float]:
-        """ε of one interaction more or less, of one swapped for another, and one-sided, by the coins' own odds."""
+        """ε of one interaction more or less, of one swapped for another, and one-sided, by the exact odds."""
         p, q = self.odds
         ones = math.inf if q == 0 else math.log(p / q)
         zeros = math.inf if p == 1 else math.log((1 - q) / (1 - p))
@@ -91,30 +93,30 @@ class Bits(Local):
         del exposure
         presence, swap, _ = self.epsilons()
         if self.kind == "asymmetric":
-            return Unbounded("a said 0 proves that there is none"), 1
+            return Unbounded(_ZERO_PROVES), 1
         return bounded(swap if self.kind == "unary" else presence), 1
 
     def claim(self, exposure: Exposure) -> tuple[Claim, ...]:
         """The promise first; then the other relations."""
         presence, swap, one_sided = self.epsilons()
-        words = ("histories that differ in h positions: h times as much", *self.conditions())
+        words = ("for two histories that differ in h positions, ε is h times as large", *self.conditions())
         two = {
             "add_remove": self.claims(exposure, bounded(presence), "add_remove", words),
             "replace_one": self.claims(exposure, bounded(swap), "replace_one", words),
         }
         if self.kind == "asymmetric":
-            deniable = ("only a said 1 is deniable; a said 0 proves that there is none", *self.conditions())
+            deniable = (f"only a reported 1 is deniable; {_ZERO_PROVES}", *self.conditions())
             one = self.claims(exposure, bounded(one_sided), "one_sided_1_to_0", deniable)
             return (*one, *two["add_remove"])
         order = ("replace_one", "add_remove") if self.kind == "unary" else ("add_remove", "replace_one")
         return tuple(claim for relation in order for claim in two[relation])
 
     def conditions(self) -> tuple[str, ...]:
-        """None: coins are whole numbers."""
+        """None: the random bits are exact integers."""
         return ()
 
     def spread(self, numbers: int, reports: float) -> Spread:
-        """At best everybody has the item; a position nobody has is estimated with variance q(1 − q)/(p − q)² a report."""
+        """At best all have the item; a position that no one has is estimated with variance q(1 − q)/(p − q)² a report."""
         del numbers
         p, q = self.odds
         return Spread(1.0, math.sqrt(q * (1 - q) / reports) / (p - q))
@@ -131,7 +133,7 @@ class Bits(Local):
 
 def bounded(epsilon: float, parts: int = 1) -> Event:
     """A message of this ε, which may be infinite."""
-    return Unbounded(_TOLD_APART) if math.isinf(epsilon) else Pure(epsilon, parts)
+    return Unbounded(_CERTAIN) if math.isinf(epsilon) else Pure(epsilon, parts)
 
 
 def odds_of(form: Form, epsilon: float) -> tuple[float, float]:
@@ -154,11 +156,11 @@ def thresholds_of(p: float, q: float) -> Thresholds:
     >>> thresholds_of(1.0, 0.0)
     (4294967296, 0)
     """
-    return math.floor(p * COIN), math.ceil(q * COIN)
+    return math.floor(p * ODDS_SCALE), math.ceil(q * ODDS_SCALE)
 
 
-def coins(key: jax.Array, count: int) -> jax.Array:
-    """So many independent 32-bit coins: threefry-2x32 in counter mode, two coins a block.
+def uniform_words(key: jax.Array, count: int) -> jax.Array:
+    """So many independent 32-bit integers: threefry-2x32 in counter mode, two a block.
 
     `jax.random.bits` draws from the same generator; written out in one piece it takes a fraction of the time.
     """
@@ -180,22 +182,22 @@ def threefry(key0: jax.Array, key1: jax.Array, x: jax.Array, y: jax.Array) -> tu
     return x, y
 
 
-def told(coin: jax.Array, truth: jax.Array, thresholds: Thresholds) -> jax.Array:
-    """What is said of every position; the dense sampler: one coin each, whatever there is to say."""
+def randomised(coin: jax.Array, truth: jax.Array, thresholds: Thresholds) -> jax.Array:
+    """The reported bit of every position; the dense sampler: one random integer each."""
     # `coin <= threshold - 1` rather than `coin < threshold`: a threshold of 2³² does not fit, and one of 0 never falls.
     p, q = (np.uint32(max(threshold, 1) - 1) for threshold in thresholds)
     said = coin <= jnp.where(truth, p, q)
     return said if thresholds[1] else said & truth
 
 
-def told_sparsely(rng: np.random.Generator, ones: np.ndarray, count: int, thresholds: Thresholds) -> np.ndarray:
-    """The positions of which 1 is said, of `count`, for somebody who has `ones` (ascending): as many draws as answers.
+def randomised_sparsely(rng: np.random.Generator, ones: np.ndarray, count: int, thresholds: Thresholds) -> np.ndarray:
+    """The positions reported as 1, of `count`, given the true `ones` (ascending): as many draws as reported ones.
 
-    The same law as `told`. It is the faster one where few lie, q below about 1/20.
+    The same law as `randomised`. It is faster where few bits are flipped, q below about 1/20.
     """
     p, q = thresholds
-    kept = ones[rng.integers(COIN, size=ones.size, dtype=np.uint64) < p]
+    kept = ones[rng.integers(ODDS_SCALE, size=ones.size, dtype=np.uint64) < p]
     zeros = count - ones.size
-    lies = rng.choice(zeros, rng.binomial(zeros, q / COIN), replace=False, shuffle=False)
+    lies = rng.choice(zeros, rng.binomial(zeros, q / ODDS_SCALE), replace=False, shuffle=False)
     lies = lies + np.searchsorted(ones - np.arange(ones.size), lies, side="right")  # the k-th zero's own position
     return np.sort(np.concatenate([kept, lies]))

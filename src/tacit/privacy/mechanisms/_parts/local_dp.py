@@ -1,19 +1,21 @@
-"""Local: what all mechanisms share whose every message is private by itself, whoever reads it."""
+"""Local differential privacy: what mechanisms share whose every message is private by itself, whoever reads it."""
 
 from dataclasses import replace
 from typing import Any, Literal, Self
 
 from tacit.errors import PlanError
-from tacit.privacy.accounting.events import Event, Pure
+from tacit.privacy.accounting.events import Event, Pure, Unbounded
 from tacit.privacy.claim import Claim, Per, Relation
 from tacit.privacy.mechanism import Mechanism, delta_setting, epsilon_setting, messages_setting, wire_setting
 from tacit.privacy.sampler import Exposure
 
-ASKED = "which devices were asked, and in which rounds, is visible"
+ASKED = "which devices take part in which rounds is visible"
 FLOATS = "noise is drawn in floating point"
-RELEASED = "holds for what the server releases, not towards the server"
-DRAWN = "who was drawn in which round stays secret"
+RELEASED = "covers what the server releases, not what the server itself sees"
+DRAWN = "it must stay secret which devices were drawn in which round"
 REPORTS = "the server sees each clipped report"
+NO_BOUND = "updates are not clipped: two of them may differ by any amount, which no scale of noise covers"
+NO_BOUND_EVENT = Unbounded("an update without a bound")
 TOWARDS_SERVER = Claim(
     *("local", "user", "replace_one", float("inf"), 0.0, "message", "corrected", "server"),
     conditions=(f"{REPORTS}, without noise",),
@@ -23,8 +25,8 @@ TOWARDS_SERVER = Claim(
 class Local(Mechanism):
     """A mechanism whose message has pure ε between any two inputs of one device.
 
-    `epsilon` is for the run and is split over the messages a device may send; `epsilon_per_message` says the share
-    itself. With `delta` the split uses the tighter composition that allows it.
+    `epsilon` is for the run and is split over the messages a device may send; `epsilon_per_message` sets the share
+    directly. With `delta` the split uses the tighter composition that allows it.
     """
 
     messages: int | None = messages_setting()
@@ -37,10 +39,10 @@ class Local(Mechanism):
         self.check_settings()
 
     def check_settings(self) -> None:
-        """Refuse settings that promise nothing, or something else than they say."""
+        """Refuse settings that promise nothing, or not what they state."""
         if self.epsilon is None and self.epsilon_per_message is None:
             raise PlanError(
-                f"privacy of {type(self).__name__} must give epsilon (for the run) or epsilon_per_message, got neither."
+                f"privacy of {self.name} must give epsilon (for the run) or epsilon_per_message, got neither."
             )
 
     @property
@@ -115,7 +117,7 @@ class Local(Mechanism):
         return "corrected"
 
     def conditions(self) -> tuple[str, ...]:
-        """As long as what the claim holds."""
+        """What the claim depends on."""
         return (FLOATS,)
 
     def visible(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Noise: Laplace and normal numbers whose tails are as long as a claim needs them.
+"""Noise: Laplace and normal numbers with tails as long as a claim needs.
 
 `jax.random` turns 23 random bits into a number, so its normal ends at 5.4 deviations and its Laplace at 16 scales. What
 one input can reach beyond that and its neighbour cannot tells them apart: more often than δ = 10⁻⁷. Here 64 bits make

@@ -1,7 +1,7 @@
-"""Positions: messages that are a few positions of an update, drawn by chance, and a random sign at each.
+"""Sampled signs: messages of a few positions of an update, drawn at random, and a random sign at each.
 
-The positions are drawn from all numbers of the update, touched or not, so they tell nothing. The signs are tossed with
-32-bit whole numbers, so that their odds are exactly what is claimed, rounded to the private side.
+The positions are drawn from all numbers of the update, touched or not, so they reveal nothing. The signs are drawn with
+32-bit integers, so that their probabilities are exactly what is claimed, rounded to the private side.
 """
 
 import itertools
@@ -28,7 +28,7 @@ _HALF = 2**31
 
 @dataclass(frozen=True)
 class Layout:
-    """How the leaves of an update stand in one row: one after another, in sorted path order."""
+    """How the leaves of an update are laid out in one row: one after another, in sorted path order."""
 
     tree: Any
     shapes: tuple[tuple[int, ...], ...]
@@ -65,15 +65,15 @@ def layout_of(update: Any) -> Layout:
 
 @partial(jax.tree_util.register_dataclass, data_fields=["sums", "heard"], meta_fields=["layout"])
 @dataclass(frozen=True)
-class Total:
-    """Sums over messages, each a row of numbers, how many messages they are of, and which leaves they stand for."""
+class FlatTotal:
+    """Sums over messages, each a row of numbers; the number of messages; and the layout of the leaves."""
 
     sums: dict[str, jax.Array]
-    heard: jax.Array  # int32[weights]
+    heard: jax.Array  # int32[weights]: how many messages; the name is in the schema of totals
     layout: Layout
 
     def estimate(self, row: jax.Array) -> tuple[Any, jax.Array]:
-        """(sum, weight) of a row: everybody counts once, so it is the same for every weight."""
+        """(sum, weight) of a row: each device counts once, so it is the same for every weight."""
         rows = jnp.broadcast_to(row, (*self.heard.shape, self.layout.numbers))
         return self.layout.split(rows), self.heard.astype(jnp.float32)
 
@@ -83,8 +83,8 @@ def flatten(update: Any) -> jax.Array:
     return jnp.concatenate([leaf.astype(jnp.float32).reshape(-1) for leaf in jax.tree.leaves(dense_tree(update))])
 
 
-def read(update: Any, positions: jax.Array) -> jax.Array:
-    """The numbers at some positions, float32[k]; a row-sparse table is searched, never built."""
+def numbers_at(update: Any, positions: jax.Array) -> jax.Array:
+    """The numbers at some positions, float32[k]; a row-sparse table is searched, not built."""
     value, start = jnp.zeros(positions.shape, jnp.float32), 0
     for leaf in jax.tree.leaves(update, is_leaf=is_rows):
         size = math.prod(_shape(leaf))
@@ -111,24 +111,24 @@ def _at(leaf: Any, place: jax.Array) -> jax.Array:
     return jnp.where(leaf.index[nearest] == row, table[nearest, column], 0)
 
 
-def distinct(key: jax.Array, count: int, numbers: int) -> jax.Array:
+def distinct_positions(key: jax.Array, count: int, numbers: int) -> jax.Array:
     """`count` different positions out of `numbers`, every set equally likely, ascending (Floyd's algorithm).
 
-    >>> distinct(jax.random.key(0), 3, 3).tolist()
+    >>> distinct_positions(jax.random.key(0), 3, 3).tolist()
     [0, 1, 2]
     """
     top = jnp.arange(numbers - count, numbers, dtype=jnp.int32)
     draws = jax.random.randint(key, (count,), 0, top + 1, jnp.int32)
 
     def take(i: jax.Array, chosen: jax.Array) -> jax.Array:
-        taken = (chosen == draws[i]).any()  # then the newest position is free, and takes its turn
+        taken = (chosen == draws[i]).any()  # then the newest position is still free, and is taken instead
         return chosen.at[i].set(jnp.where(taken, top[i], draws[i]))
 
     return jnp.sort(jax.lax.fori_loop(0, count, take, jnp.full(count, -1, jnp.int32)))
 
 
-def scatter(row: jax.Array, positions: jax.Array, values: jax.Array) -> jax.Array:
-    """The row with values added at positions, both [c, k]; what points nowhere is dropped."""
+def add_at_positions(row: jax.Array, positions: jax.Array, values: jax.Array) -> jax.Array:
+    """The row with values added at positions, both [c, k]; positions out of range are dropped."""
     return row.at[positions.reshape(-1)].add(values.reshape(-1).astype(row.dtype), mode="drop")
 
 
@@ -144,14 +144,14 @@ def width(numbers: int) -> int:
     return (numbers - 1).bit_length() + 1
 
 
-def pack(positions: jax.Array, plus: jax.Array, numbers: int) -> jax.Array:
+def pack_signs(positions: jax.Array, plus: jax.Array, numbers: int) -> jax.Array:
     """Positions [k] and whether their signs are plus [k], as ⌈k·width/8⌉ bytes."""
     shifts = jnp.arange(width(numbers) - 1, dtype=jnp.int32)
     bits = (positions[:, None] >> shifts) & 1
     return jnp.packbits(jnp.concatenate([plus[:, None].astype(jnp.int32), bits], 1).reshape(-1).astype(bool))
 
 
-def unpack(packed: jax.Array, count: int, numbers: int) -> tuple[jax.Array, jax.Array]:
+def unpack_signs(packed: jax.Array, count: int, numbers: int) -> tuple[jax.Array, jax.Array]:
     """Positions and signs (+1 or −1), int32[..., k], of messages uint8[..., bytes]."""
     wide = width(numbers)
     bits = jnp.unpackbits(packed, axis=-1, count=count * wide).reshape(*packed.shape[:-1], count, wide)
@@ -197,49 +197,49 @@ def _coth(x: float) -> float:
     return 1 / math.tanh(x) if x > 0 else math.inf
 
 
-def lean_of(epsilon: float) -> int:
+def coin_bias_of(epsilon: float) -> int:
     """tanh(ε/2) in units of 2⁻³¹, rounded down and below 1: then the odds of a sign differ by at most e^ε."""
     return min(math.floor(math.tanh(epsilon / 2) * _HALF), _HALF - 1)
 
 
-def check_lean(lean: int, epsilon: float) -> None:
-    """Refuse an ε so small that a coin of 32 bits cannot lean by it."""
-    if lean < 1:
+def check_coin_bias(coin_bias: int, epsilon: float) -> None:
+    """Refuse an ε so small that a coin of 32 bits cannot be biased by it."""
+    if coin_bias < 1:
         raise PlanError(
-            f"the ε of one message must make a coin of 32 bits lean, got {epsilon:.3g}; allow a larger epsilon, or "
+            f"the ε of one message must be large enough to bias a coin of 32 bits, got {epsilon:.3g}; allow a larger epsilon, or "
             "fewer messages."
         )
 
 
-def worth(numbers: int, count: int, lean: int) -> float:
-    """c by the coins' own odds: what one sign stands for; ∞ for fair coins."""
-    return numbers / count / (lean / _HALF) if lean else math.inf
+def sign_value(numbers: int, count: int, coin_bias: int) -> float:
+    """c by the coins' exact odds: the value of one sign in the estimate; ∞ for fair coins."""
+    return numbers / count / (coin_bias / _HALF) if coin_bias else math.inf
 
 
-def plus_below(value: jax.Array, lean: int) -> jax.Array:
-    """uint32: a 32-bit coin below it says plus. 2³¹·(1 + t·lean/2³¹); at t = ±1 exactly 2³¹ ± lean."""
-    steep = np.float32(lean)
-    steep = steep if int(steep) >= lean else np.nextafter(steep, np.float32(np.inf))
-    tilt = jnp.minimum((jnp.abs(value) * steep).astype(jnp.uint32), jnp.uint32(lean))
+def plus_below(value: jax.Array, coin_bias: int) -> jax.Array:
+    """uint32: a 32-bit coin below it says plus. 2³¹·(1 + t·coin_bias/2³¹); at t = ±1 exactly 2³¹ ± coin_bias."""
+    steep = np.float32(coin_bias)
+    steep = steep if int(steep) >= coin_bias else np.nextafter(steep, np.float32(np.inf))
+    tilt = jnp.minimum((jnp.abs(value) * steep).astype(jnp.uint32), jnp.uint32(coin_bias))
     return jnp.where(value > 0, jnp.uint32(_HALF) + tilt, jnp.uint32(_HALF) - tilt)
 
 
-def say(key: jax.Array, update: Any, scale: Any, count: int, lean: int) -> jax.Array:
-    """The message: `count` positions drawn by chance, and for each number/scale, cut to [−1, 1], the sign its coin fell on.
+def encode_signs(key: jax.Array, update: Any, scale: Any, count: int, coin_bias: int) -> jax.Array:
+    """The message: `count` positions drawn at random, and for each number/scale, clipped to [−1, 1], a random sign.
 
     Whatever the scale, and whatever the numbers, the odds of a sign stay between those of −1 and +1.
     """
     numbers = check_count(count, update)
     where, toss = jax.random.split(key)
-    positions = distinct(where, count, numbers)
+    positions = distinct_positions(where, count, numbers)
     coins = jax.random.bits(toss, (count,), jnp.uint32)
-    return pack(positions, coins < plus_below(_unit(read(update, positions), scale), lean), numbers)
+    return pack_signs(positions, coins < plus_below(_unit(numbers_at(update, positions), scale), coin_bias), numbers)
 
 
-def law(update: Any, scale: Any, count: int, lean: int) -> dict[bytes, float]:
-    """The probability of every message `say` can make of a handful of numbers, by the odds of its coins."""
+def message_law(update: Any, scale: Any, count: int, coin_bias: int) -> dict[bytes, float]:
+    """The probability of every message `encode_signs` can make of a handful of numbers, by the odds of its coins."""
     numbers = check_count(count, update)
-    odds = np.asarray(_below(update, scale, lean), np.float64) / 2**32
+    odds = np.asarray(_below(update, scale, coin_bias), np.float64) / 2**32
     sets = itertools.combinations(range(numbers), count)
     cases = list(itertools.product(sets, itertools.product((False, True), repeat=count)))
     chosen, plus = (np.array(part) for part in zip(*cases))
@@ -248,14 +248,14 @@ def law(update: Any, scale: Any, count: int, lean: int) -> dict[bytes, float]:
     return {message.tobytes(): float(chance) for message, chance in zip(messages, p)}
 
 
-@partial(jax.jit, static_argnames="lean")
-def _below(update: Any, scale: Any, lean: int) -> jax.Array:
-    return plus_below(_unit(flatten(update), scale), lean)
+@partial(jax.jit, static_argnames="coin_bias")
+def _below(update: Any, scale: Any, coin_bias: int) -> jax.Array:
+    return plus_below(_unit(flatten(update), scale), coin_bias)
 
 
 @partial(jax.jit, static_argnames="numbers")
 def _pack_all(chosen: Any, plus: Any, numbers: int) -> jax.Array:
-    return jax.vmap(partial(pack, numbers=numbers))(chosen, plus)
+    return jax.vmap(partial(pack_signs, numbers=numbers))(chosen, plus)
 
 
 def check_count(count: int, update: Any) -> int:

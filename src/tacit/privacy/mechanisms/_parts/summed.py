@@ -44,6 +44,11 @@ class Summed(Mechanism):
         return total
 
 
+def same_for_every_weight(tree: Any, like: Any) -> Any:
+    """One sum, repeated along the axis of weights."""
+    return jax.tree.map(lambda leaf, many: jnp.broadcast_to(leaf, many.shape), tree, like)
+
+
 Heard = tuple[Any, jax.Array, jax.Array]  # payloads [c, ...], weights [c, k], sent [c]
 
 
