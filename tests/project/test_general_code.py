@@ -30,6 +30,19 @@ CHANCE = "random guessing is the reference line of every chart"
 OTHER_WORD = "the word is a value or a text that has nothing to do with the plug-in"
 PROTOCOL = "an evaluation protocol is registered under the name of the paper that defines it"
 TABLE = "the table of what the lab fits in one place for a method, by the method's name"
+BASELINES = [
+    "bert4rec",
+    "bpr_mf",
+    "fedseqrec",
+    "gmf",
+    "gru4rec",
+    "itemknn",
+    "ncf",
+    "privrec",
+    "seqmf_eb",
+    "sr_gnn",
+    "vae",
+]
 # (file, name): why the name is there
 ALLOWED: dict[tuple[str, str], str] = {
     **{
@@ -41,36 +54,11 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("deploy/flower_transport.py", "none"): OTHER_WORD,
     ("device/methods/sr.py", "sr_od"): "the error names the variant that takes larger catalogs",
     ("device/node/node.py", "none"): OTHER_WORD,
-    (
-        "lab/analysis/noise_floor.py",
-        "cooccurrence",
-    ): "the noise floor of co-occurrence counts is computed from their mechanism",
     ("lab/analysis/payload_views.py", "count"): OTHER_WORD,
     ("lab/analysis/feasibility.py", "none"): NO_NOISE,
     ("lab/analysis/report_data.py", "none"): NO_NOISE,
-    (
-        "lab/audits/canaries.py",
-        "within_organisation",
-    ): "a canary is a user of an organisation under this mechanism, and a device otherwise",
     ("lab/audits/fpl_reconstruction.py", "popularity"): OTHER_WORD,
-    **{
-        ("lab/baselines/central/__init__.py", name): TABLE
-        for name in (
-            *(
-                "bert4rec",
-                "bpr_mf",
-                "fedseqrec",
-                "gmf",
-                "gru4rec",
-                "itemknn",
-                "ncf",
-                "privrec",
-                "seqmf_eb",
-                "sr_gnn",
-                "vae",
-            ),
-        )
-    },
+    **{("lab/baselines/central/__init__.py", name): TABLE for name in BASELINES},
     ("lab/baselines/central/itemknn.py", "similarity"): OTHER_WORD,
     ("lab/baselines/central/popularity_prior.py", "seqmf_eb"): "the prior is fitted for this method alone",
     **{("lab/baselines/helpers/__init__.py", name): TABLE for name in ("fedgnn", "fedrec_plus")},
