@@ -28,7 +28,7 @@ from tacit.lab.simulation import cooccurrence
 from tacit.lab.simulation.engine import Job
 from tacit.lab.simulation.federation import Federation, Performance
 from tacit.lab.simulation.report_collection import GRID, OnProgress, collect_reports, cooccurrence_job, enter_devices
-from tacit.nets.counts.pair_counting import TILE, by_words, columns, place, triangle
+from tacit.nets.counts.item_pairs import TILE, count_tile_pairs, packed_columns, tile_pairs, write_tiles
 from tacit.privacy.mechanisms._parts.pair_counts import cooccurrence_counts
 
 SIZES = {"w3": (6000, 3700, 160), "paper": (74_529, 9953, 253)}
@@ -110,10 +110,10 @@ def at_once(people: Population):
 
 
 def in_words(packed: jax.Array, width: int) -> np.ndarray:
-    words = columns(packed, width)
-    left, right = triangle(words.shape[0])
+    words = packed_columns(packed, width)
+    left, right = tile_pairs(words.shape[0])
     table = np.zeros((words.shape[0] * TILE,) * 2, np.int32)
-    place(table, left, right, np.asarray(by_words(words, left, right)))
+    write_tiles(table, left, right, np.asarray(count_tile_pairs(words, left, right)))
     return table[:width, :width]
 
 

@@ -29,7 +29,7 @@ from tacit.lab.evaluation.statistics import interval, paired_test
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import Run, simulate
 from tacit.metrics import per_case
-from tacit_papers.dplcf.readings import noise_floor, read, say
+from tacit_papers.dplcf.readings import collect_reports, decode_run, noise_floor
 
 PEOPLE = (1_000, 10_000, 100_000)
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -82,10 +82,10 @@ def measured(asked: Questions, epsilon: float) -> Values:
     plans, train = plans_of(epsilon), asked.split.train
     if epsilon == 0:
         return asked.values("popularity", simulate(plans["popularity"], train, quiet=True))
-    said = say(next(iter(plans.values())), train, asked.seed)
+    said = collect_reports(next(iter(plans.values())), train, asked.seed)
     made = {"floor": np.array([noise_floor(said)])}
     for name, plan in plans.items():
-        made |= asked.values(name, read(said, plan))
+        made |= asked.values(name, decode_run(said, plan))
     return made
 
 

@@ -37,9 +37,9 @@ from tacit.lab.data.organisations import FIELDS, organisations
 from tacit.lab.data.synthetic import movies
 from tacit.lab.plans.loader import choose
 from tacit.lab.simulation.buckets import prepare_devices
-from tacit.nets.neural.local_sgd import shuffled
-from tacit.nets.neural.text import LENGTH, Worded, hashed_vectors, tokens_of
-from tacit.nets.sequence.windows import samples
+from tacit.nets.neural.local_sgd import shuffled_batches
+from tacit.nets.neural.text import LENGTH, CatalogWithText, hashed_vectors, tokens_of
+from tacit.nets.sequence.windows import next_item_samples
 
 PEAK = {"NVIDIA H200": 67e12}  # operations a second in float32, as its maker states them
 KEY = jax.random.key(0)
@@ -57,7 +57,7 @@ def one_organisation(plan: str, people: int, items: int, **hyper: Any) -> tuple[
 def central_loop(method: Any, own: dict, theta: dict) -> Callable[[], Any]:
     """Batches of windows from memory, a compiled step for each, a loop in Python."""
     at = np.flatnonzero(np.asarray(own["place"]) >= 1)
-    laid = samples(
+    laid = next_item_samples(
         KEY, own["items"], own["place"], jnp.asarray(at), method.window, (method.negatives, own_items(method))
     )
     laid = jax.tree.map(np.asarray, laid)
@@ -65,7 +65,7 @@ def central_loop(method: Any, own: dict, theta: dict) -> Callable[[], Any]:
 
     @jax.jit
     def step(theta: Any, state: Any, some: Any) -> tuple[Any, Any]:
-        slope = jax.grad(lambda theta: method._lost(theta, some, KEY).mean())(theta)
+        slope = jax.grad(lambda theta: method._sample_losses(theta, some, KEY).mean())(theta)
         moves, state = descent.update(slope, state)
         return optax.apply_updates(theta, moves), state
 
@@ -87,7 +87,7 @@ def epoch(repeats: int) -> dict[str, Any]:
     """One epoch of one organisation, both ways, in turn."""
     method, own = one_organisation("fedavg-seqrec", 300, 400)
     theta = method._theta(method.init(KEY))
-    local = jax.jit(lambda key, theta: method._trained(key, theta, own, 1))
+    local = jax.jit(lambda key, theta: method._train(key, theta, own, 1))
     runners = {"central loop": central_loop(method, own, theta), "local epoch": lambda: local(KEY, theta)}
     made = race(runners, repeats)
     ratio = 1 / made["local epoch"]["times_faster"]
@@ -107,7 +107,7 @@ def items(repeats: int) -> dict[str, Any]:
     for number in log.by_size[::-1]:
         own = prepare_devices(method, log.organisations, np.array([number]), int(log.organisations.lengths[number]))
         own = jax.tree.map(lambda leaf: leaf[0], own)
-        at = shuffled(KEY, own["place"] >= 1, method.batch)[0]
+        at = shuffled_batches(KEY, own["place"] >= 1, method.batch)[0]
         runners = {name: partial(_step(method, own, at, vectors), theta) for name, vectors in ITEMS.items()}
         made[f"organisation {number + 1}"] = race(runners, repeats)
         print(made[f"organisation {number + 1}"], flush=True)
@@ -218,7 +218,7 @@ def words(rounds: int = 5) -> dict[str, Any]:
 def _said(log: Population, width: int, length: float) -> Population:
     """A log whose words have hashed vectors of a length."""
     tokens, said = tokens_of(log.catalog, 30)
-    return replace(log, catalog=Worded.of(log.catalog, tokens, hashed_vectors(said, width, length)))
+    return replace(log, catalog=CatalogWithText.of(log.catalog, tokens, hashed_vectors(said, width, length)))
 
 
 def main() -> None:

@@ -89,7 +89,7 @@ def epoch(repeats: int) -> dict[str, Any]:
 def alone(blocks: int) -> dict[str, Any]:
     """Rounds of one device and one triple, strictly one after the other."""
     name, log = movies()
-    _, play = player("fpl-s", log, EPOCHS * log.items.size)
+    _, play = player("fpl-sequential", log, EPOCHS * log.items.size)
     seconds, many = [], 256
     for _ in range(blocks + 1):
         began = time.perf_counter()

@@ -41,8 +41,8 @@ from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import Run, simulate
 from tacit.lab.simulation.federation import Federation, Performance
 from tacit.lab.simulation.report_collection import GRID, collect_reports, cooccurrence_job, enter_devices
-from tacit_papers.dplcf.readings import Said
-from tacit_papers.dplcf.readings import log_of as said_log
+from tacit_papers.dplcf.readings import CollectedReports
+from tacit_papers.dplcf.readings import log_from_bits as said_log
 from tacit_papers.fpl.study import Log, log_of
 
 LOGS = ("ml-1m", "foursquare-italy", "ml-latest-small", "groups")  # the last is synthetic, and always there
@@ -89,7 +89,7 @@ def lies_of(people: Population, epsilon: float, seed: int) -> tuple[Population, 
     enter_devices(federation, job)
     reports = collect_reports(federation, job)
     bits = np.unpackbits(reports.packed, axis=1, count=reports.width).astype(bool)
-    return said_log(Said(federation, job, reports, np.zeros((0, 0), np.int32))), bits
+    return said_log(CollectedReports(federation, job, reports, np.zeros((0, 0), np.int32))), bits
 
 
 def randomised_first(log: Log, epsilon: float, seed: int) -> dict[str, Any]:

@@ -21,12 +21,12 @@ from harness import machine, race, write
 
 from tacit.core.plan import Plan
 from tacit.device.method import Method, build
-from tacit.device.methods.privrec import Samples
+from tacit.device.methods.privrec import LabelledSamples
 from tacit.device.round import KEYS
 from tacit.lab.data.synthetic import movies
 from tacit.lab.plans.loader import choose
 from tacit.lab.simulation.buckets import prepare_devices
-from tacit.nets.neural.local_sgd import Batch, shuffled, step
+from tacit.nets.neural.local_sgd import Minibatch, sgd_step, shuffled_batches
 
 ITEMS, EVENTS, BATCH = 3706, 32, 32
 KEY = jax.random.key(0, impl=KEYS)
@@ -46,7 +46,7 @@ def everybody(devices: int, epochs: int) -> tuple[Method, dict, Any, jax.Array]:
     return method, method.init(KEY), own, jax.random.split(KEY, devices)
 
 
-def whole_table(mine: Samples) -> Samples:
+def whole_table(mine: LabelledSamples) -> LabelledSamples:
     """The same samples, where a device holds every item."""
     return mine._replace(items=jnp.arange(ITEMS), place=jnp.minimum(mine.items[mine.place], ITEMS - 1))
 
@@ -62,14 +62,14 @@ def script(method: Any, params: dict, own: Any, keys: jax.Array):
     """One device after the other, one compiled step after the other, as a training script in JAX goes."""
 
     @jax.jit
-    def one_step(theta: dict, mine: Samples, own: dict, rows: jax.Array) -> dict:
+    def one_step(theta: dict, mine: LabelledSamples, own: dict, rows: jax.Array) -> dict:
         real = mine.real.at[rows].get(mode="fill", fill_value=False).astype(jnp.float32)
         rows = jnp.minimum(rows, mine.real.shape[0] - 1)
         loss = method._loss(theta, mine, own)
-        return step(loss, theta, Batch(mine.place[rows], (rows, real, 0)), method._pace)
+        return sgd_step(loss, theta, Minibatch(mine.place[rows], (rows, real, 0)), method._pace)
 
     ready = jax.jit(lambda key, own: whole_table(method._samples(key, own)))
-    order = jax.jit(lambda key, mine: shuffled(key, mine.real, BATCH))
+    order = jax.jit(lambda key, mine: shuffled_batches(key, mine.real, BATCH))
 
     def turn() -> dict:
         total = jax.tree.map(jnp.zeros_like, params)

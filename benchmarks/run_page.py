@@ -33,8 +33,8 @@ NETWORKS = {
     ),
     "bert4rec": ("a transformer that fills gaps; the last gap is the next item", "Sun et al. 2019"),
     "sr-gnn": ("the session as a graph, one gated step, attention", "Wu et al. 2019"),
-    "fedseqrec-cen": ("FedSeqRec's, of words about items", "Li et al. 2022"),
-    "fednewsrec-cen": ("FedNewsRec's, as small", "Qi et al. 2020"),
+    "fedseqrec-central": ("FedSeqRec's, of words about items", "Li et al. 2022"),
+    "fednewsrec-central": ("FedNewsRec's, as small", "Qi et al. 2020"),
 }
 
 

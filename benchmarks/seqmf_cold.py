@@ -32,7 +32,7 @@ WORLDS = ("apps", "apps-weak", "apps500")
 _SHOWN = ("control: on-device only", "control: public chart", "control: untrained Q", "SR-od", "SR", "MRU", "MFU", "MF")
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     **{row: RIVALS[row] for row in _SHOWN[:3]},
-    "seqmf-free": ("seqmf-free", {}),
+    "seqmf-no-noise": ("seqmf-no-noise", {}),
     "seqmf, ε = 4.5": ("seqmf", {}),
     "SeqMF-EB": ("seqmf-eb", {}),
     **{row: RIVALS[row] for row in _SHOWN[3:]},
@@ -101,7 +101,7 @@ def depth(world: str, at: dict[str, int], seeds: list[int], people: int) -> dict
 
 def kept(world: str, people: int, seeds: list[int], asked: int = 1000) -> dict[str, Any]:
     """HR@5 in the first session of free, private and control, and the share of the gain that is kept."""
-    rows = {"control": ("on-device", {}), "chart": ("seqmf-chart", {}), "free": ("seqmf-free", {})}
+    rows = {"control": ("on-device", {}), "chart": ("seqmf-popularity-prior", {}), "free": ("seqmf-no-noise", {})}
     rows |= {f"{epsilon:g}": ("seqmf", {"privacy.epsilon": epsilon}) for epsilon in EPSILONS}
     found: dict[str, list[float]] = {row: [] for row in rows}
     for seed in seeds:

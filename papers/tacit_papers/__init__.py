@@ -1,7 +1,7 @@
-"""Five papers' tables and figures, ours beside theirs. One folder for each paper; its name is the paper's.
+"""Reproductions: the tables and figures of five papers, our numbers beside the printed ones. One folder for each paper.
 
-In a paper's folder, `printed` has what the paper prints, `study` the experiment, `orders` which of its findings hold. The
-folder itself defines `reproduce(options: Options) -> Iterator[Table | Figure]`, `PARTS`, what it has, and `ABOUT`, one line.
+In a paper's folder, `printed` has the paper's numbers, `study` the experiment, `orders` which of its findings hold. The
+folder itself defines `reproduce(options: Options) -> Iterator[Table | Figure]`, `PARTS`, their names, and `ABOUT`, one line.
 """
 
 import importlib
@@ -14,31 +14,31 @@ from tacit.errors import PlanError, unknown
 from tacit_papers.tables import Cell as Cell
 from tacit_papers.tables import Figure as Figure
 from tacit_papers.tables import Table as Table
-from tacit_papers.tables import said as said
+from tacit_papers.tables import finding as finding
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may ask for."""
+    """What to reproduce, and how."""
 
     parts: tuple[str, ...] = ()  # "table1", "figure3" …; empty: all
     size: str = "small"  # "small": minutes on two cores; "paper": the paper's own sizes
     seeds: tuple[int, ...] = (0, 1, 2)
-    data: str | None = None  # a dataset of one's own choice instead of the paper's
+    data: str | None = None  # a dataset instead of the paper's
     quiet: bool = True
 
     def wants(self, part: str) -> bool:
-        """Whether a table or figure was asked for."""
+        """Whether a table or figure is wanted."""
         return not self.parts or part in self.parts
 
 
 def paper_names() -> list[str]:
-    """Every paper there is a folder for."""
+    """Every paper that has a folder."""
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if m.ispkg)
 
 
 def reproduce(name: str, options: Options) -> Iterator[Table | Figure]:
-    """The tables and figures of a paper that were asked for, each as soon as it is made."""
+    """The wanted tables and figures of a paper, each as soon as it is made."""
     module = paper(name)
     for part in options.parts:
         if part not in module.PARTS:
@@ -47,7 +47,7 @@ def reproduce(name: str, options: Options) -> Iterator[Table | Figure]:
 
 
 def paper(name: str) -> ModuleType:
-    """The folder of a paper."""
+    """The package of a paper."""
     if name not in paper_names():
         raise PlanError(unknown("Tacit", name, paper_names(), "paper to reproduce"))
     return importlib.import_module(f"tacit_papers.{name}")

@@ -1,6 +1,6 @@
-"""Paper datasets: the statistics five papers print about their data, beside what the data here gives.
+"""Paper datasets: the statistics that five papers print about their data, beside those of the data here.
 
-The printed numbers are the papers' claims, copied from their tables; the others are computed when asked for.
+The printed numbers are the papers' claims, copied from their tables; the others are computed on demand.
 """
 
 from collections.abc import Callable

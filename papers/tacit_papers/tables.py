@@ -1,4 +1,4 @@
-"""Tables and figures of a paper: what it printed, what came out here, and what to make of the difference."""
+"""Tables and figures of a paper: the printed numbers, ours, and notes about the difference."""
 
 import math
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from tacit.lab.evaluation.statistics import ConfidenceInterval
 
 @dataclass(frozen=True)
 class Cell:
-    """One number: ours with an interval where there is one, and the paper's where it printed one."""
+    """One number: ours, with an interval if there is one, and the paper's, if it printed one."""
 
     ours: float | None = None
     low: float | None = None
@@ -19,7 +19,7 @@ class Cell:
 
     @classmethod
     def of(cls, span: ConfidenceInterval, paper: float | None = None) -> "Cell":
-        """An interval's mean and ends, beside what the paper printed."""
+        """An interval's mean and ends, beside the paper's number."""
         return cls(span.mean, span.low, span.high, paper)
 
     def text(self, digits: int) -> str:
@@ -31,17 +31,17 @@ class Cell:
         return f"{_number(self.ours, digits)}{spread}{beside}"
 
 
-def said(order: str, held: bool, words: str) -> str:
-    """Whether an order that a paper reports, or its results lead one to expect, is found here.
+def finding(order: str, held: bool, words: str) -> str:
+    """The sentence on whether an order that a paper reports or implies is found here.
 
-    >>> said("R1", False, "b is above a")
+    >>> finding("R1", False, "b is above a")
     'R1 does not hold: b is above a.'
     """
     return f"{order} {'holds' if held else 'does not hold'}: {words}."
 
 
 def _number(value: float, digits: int) -> str:
-    """A number to so many digits; counts, which are whole by type or large, have none."""
+    """A number with this many digits; counts, whole by type or large, have none."""
     if math.isinf(value):
         return "∞"
     if isinstance(value, int):
@@ -51,25 +51,25 @@ def _number(value: float, digits: int) -> str:
 
 @dataclass
 class Table:
-    """Rows of cells, with what data and plans made them."""
+    """Rows of cells, with the data and plans that made them."""
 
     name: str  # "table1"
     title: str
-    data: str  # what our numbers were measured on; says so where it is synthetic
+    data: str  # the data of our numbers, marked if synthetic
     columns: tuple[str, ...]
     digits: int = 3
     rows: dict[str, dict[str, Cell]] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)  # row -> digest of the plan that made it
-    notes: list[str] = field(default_factory=list)  # which expected order held, which did not, and why
+    notes: list[str] = field(default_factory=list)  # which expected orders hold, which do not, and why
 
     def add(self, row: str, cells: dict[str, Cell], digest: str | None = None) -> None:
-        """One more row."""
+        """Add a row."""
         self.rows[row] = cells
         if digest is not None:
             self.digests[row] = digest
 
     def to_markdown(self) -> str:
-        """The table as a page shows it."""
+        """The table as Markdown."""
         printed = any(cell.paper is not None for cells in self.rows.values() for cell in cells.values())
         beside = "; the paper's numbers in brackets" if printed else ""
         lines = [f"**{self.title}** ({self.data}{beside})", ""]
@@ -79,7 +79,7 @@ class Table:
         return "\n".join([*lines, "", *(f"- {note}" for note in self.notes)])
 
     def texts(self) -> dict[str, dict[str, str]]:
-        """Every cell as a person reads it."""
+        """Every cell as text."""
         return {
             row: {column: cells.get(column, Cell()).text(self.digits) for column in self.columns}
             for row, cells in self.rows.items()
@@ -102,7 +102,7 @@ class Table:
 
 @dataclass
 class Figure:
-    """Curves, as the points that are drawn."""
+    """Curves, as their points."""
 
     name: str  # "figure3"
     title: str
@@ -114,7 +114,7 @@ class Figure:
     notes: list[str] = field(default_factory=list)
 
     def draw(self, curve: str, points: Iterable[tuple[float, float]], digests: Iterable[str] = ()) -> None:
-        """One more curve, and what made it; points that were measured without a plan have none."""
+        """Add a curve, with the digests of its plans; points measured without a plan have none."""
         self.series[curve] = [(float(x), float(y)) for x, y in points]
         if made_by := list(dict.fromkeys(digests)):
             self.digests[curve] = made_by

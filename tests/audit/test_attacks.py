@@ -27,7 +27,7 @@ from tacit.lab.data import from_events
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
 from tacit.lab.simulation.engine import wire_schema
-from tacit.nets.factor.bpr import Penalties, slopes
+from tacit.nets.factor.bpr import Penalties, bpr_gradients
 from tacit.privacy.card import to_markdown
 from tacit.report.claim_cards import _leakage
 
@@ -83,7 +83,7 @@ def test_the_hidden_item_is_found_in_large_catalogues(items, person_first):
     Q, b, P = (0.1 * rng.normal(size=shape).astype(np.float32) for shape in ((items, 20), (items,), (60, 20)))
     i, j = rng.permutation(items)[:120].reshape(2, 60)
     penalties, rate = Penalties(0.0025, 0.0025, 0.00025), 0.05
-    made = jax.vmap(lambda *one: slopes(*one, penalties))(*map(jnp.asarray, (P, Q[i], Q[j], b[i], b[j])))
+    made = jax.vmap(lambda *one: bpr_gradients(*one, penalties))(*map(jnp.asarray, (P, Q[i], Q[j], b[i], b[j])))
     moved = made.rival - (made.g[:, None] * rate * made.person if person_first else 0.0)
     attack = Inversion(PublicFacts(items, rate, penalties.person, penalties.rival, person_first=person_first), 60)
     attack.read(ObservedRound(Q, b, j[:, None], np.asarray(moved)[:, None], np.asarray(made.bias_rival)[:, None]))

@@ -88,7 +88,7 @@ def test_run_json_then_resume(tmp_path):
 @pytest.mark.slow
 def test_run_a_file_with_a_setting(tmp_path):
     path = tmp_path / "mine.toml"
-    path.write_text(tacit("plan", "fcf-own").stdout)
+    path.write_text(tacit("plan", "fcf-sparse").stdout)
     words = [
         "run",
         str(path),

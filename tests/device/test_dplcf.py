@@ -1,4 +1,4 @@
-"""DPLCF and its rivals: the table of neighbours, scores at home, the paper's slips, and the same table piece by piece."""
+"""DPLCF and its baselines: the table of neighbours, scores on the device, the paper's errors, and the tiled computation."""
 
 import math
 
@@ -10,7 +10,7 @@ import pytest
 from support.toys import close, same
 from tacit.core.catalog import Catalog
 from tacit.core.sparse_rows import Rows
-from tacit.device.methods.dplcf import LocalNeighbours
+from tacit.device.methods.dplcf import DPLCF
 from tacit.errors import PlanError
 from tacit.lab.data import from_events
 from tacit.lab.data.synthetic.small import taste_groups
@@ -23,7 +23,7 @@ from tacit.privacy.mechanism import build_mechanism
 from tacit.privacy.mechanisms._parts.pair_counts import Cooccurrence
 from tacit.privacy.sampler import build_sampler
 from tacit.server.rule import build_rule
-from tacit_papers.dplcf.channel import channel, inverse, printed_inverse
+from tacit_papers.dplcf.readings import channel, inverse, printed_inverse
 
 HAD = np.array([[1, 1, 0], [1, 0, 1], [1, 1, 0], [0, 1, 0], [0, 0, 1]])  # five people, three items
 SAID = np.array([[1, 1, 1], [1, 0, 1], [1, 1, 0], [1, 1, 0], [0, 1, 1]])
@@ -50,7 +50,7 @@ def table(said, recipe="clamp", measure="jaccard", k=2, strength=3.0, **odds):
 # ---- the table ----
 
 
-def test_jaccard_of_the_truth_and_of_lies():
+def test_jaccard_of_true_and_randomised_bits():
     np.testing.assert_allclose(table(HAD)[np.triu_indices(3, 1)], [0.5, 0.25, 0], atol=1e-6)
     np.testing.assert_allclose(table(SAID)[np.triu_indices(3, 1)], [0.6, 0.4, 0.4], atol=1e-6)
     np.testing.assert_allclose(table(SAID, epsilon=1.0, debias=False)[0, 1:], [0.6, 0.4], atol=1e-6)
@@ -84,7 +84,7 @@ def test_cosine():
     np.testing.assert_allclose(table(HAD, measure="cosine")[0, 1:], [2 / 3, 1 / math.sqrt(6)], atol=1e-6)
 
 
-def test_without_noise_every_recipe_says_the_same_but_the_one_that_knows_better():
+def test_without_noise_all_recipes_but_one_agree():
     said = np.random.default_rng(0).random((400, 12)) < 0.3
     right = table(said, k=11)
     for recipe in ("floor", "error", "bound", "raw"):
@@ -102,7 +102,7 @@ def test_shrinking_shrinks_and_more_errors_shrink_more():
         assert 0 < gentle.sum() < clamp.sum() or recipe == "floor"
 
 
-def test_what_noise_explains_is_shrunk_to_what_popularity_explains():
+def test_similarities_within_noise_are_shrunk_to_popularity():
     """Independent items under loud noise: estimates scatter, shrunk ones stand at n_i·n_j/M."""
     rng, people = np.random.default_rng(2), 4000
     had = rng.random((people, 30)) < np.linspace(0.1, 0.5, 30)
@@ -140,7 +140,7 @@ def test_many_items_are_ranked_block_by_block(monkeypatch):
 
 def score(neighbours, similarity, items):
     n = len(neighbours)
-    method = LocalNeighbours(catalog=Catalog(n), neighbours=len(neighbours[0]))
+    method = DPLCF(catalog=Catalog(n), neighbours=len(neighbours[0]))
     params = {"neighbours": jnp.asarray(neighbours), "similarity": jnp.asarray(similarity, jnp.float32)}
     own = Rows(jnp.asarray([*items, n], jnp.int32), jnp.asarray([1] * len(items) + [0]), n)
     return np.asarray(method.score(params, {}, own, jnp.full(1, -1), jnp.arange(n)))
@@ -155,7 +155,7 @@ def test_the_score_sums_the_candidate_s_own_neighbours():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings(LOUD)
-def test_it_learns_tastes_and_new_people_get_them_for_free():
+def test_it_learns_similarities_and_serves_new_users():
     log = taste_groups(users=600, items=120, events=15)
     plan = choose("dplcf", {"hyper.neighbours": 10}, epsilon=3.0)
     for split in (leave_last_out(log), held_out_users(log, seed=0)):
@@ -218,7 +218,7 @@ def test_tiles_hold_one_row_of_tiles_at_a_time(log, monkeypatch):
     assert ("devices", 1.0) in told
 
 
-def test_progress_is_shown_where_somebody_watches(log, monkeypatch, capsys):
+def test_progress_is_shown_on_a_terminal(log, monkeypatch, capsys):
     cooccurrence.learn("lcf-ub", log)
     assert not capsys.readouterr().err
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
@@ -254,7 +254,7 @@ SP, AP = (0.7310585786300049, 0.2689414213699951), (1.0, math.exp(-1))
         ((0.9, 0.2), 3, 3, 1.306122449),
     ],
 )
-def test_the_inverse_by_the_book(odds, row, column, value):
+def test_the_inverse_against_worked_numbers(odds, row, column, value):
     assert inverse(*odds)[row, column] == pytest.approx(value, abs=1e-9)
     np.testing.assert_allclose(inverse(*odds) @ channel(*odds), np.eye(4), atol=1e-12)
 
@@ -300,7 +300,7 @@ def test_central_factors_learn_from_the_truth(name):
     assert run.price.whole.epsilon == math.inf
 
 
-def test_items_everybody_has_are_no_rivals():
+def test_items_of_all_users_are_no_negatives():
     """Who has everything has nothing to be compared with: nothing moves, nothing breaks."""
     log = from_events(np.repeat(np.arange(4), 3), np.tile(np.arange(3), 4))
     run = simulate(load_plan("bpr-mf").with_setting("hyper.epochs", 2), log, quiet=True)

@@ -1,4 +1,4 @@
-"""FedGNN: what the helper is told and hands back, what a device computes and sends, and what that guarantees."""
+"""FedGNN: the helper's input and output, what a device computes and sends, and its guarantee."""
 
 import math
 
@@ -16,7 +16,7 @@ from tacit.errors import PlanError
 from tacit.lab.baselines.helpers.fedgnn import SealedItems, fedgnn_claims, match, matched, noised, seal
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
-from tacit.nets.neural.graph_attention import LAYERS, new_layers, person_vector
+from tacit.nets.neural.graph import ATTENTION_LAYERS, new_graph_attention, user_vector
 from tacit.privacy.price import price
 
 KEY = jax.random.key(2, impl=KEYS)
@@ -30,7 +30,7 @@ def made(**hyper):
 # ---- the helper ----
 
 
-def test_the_helper_matches_sealed_names_and_reads_none():
+def test_the_helper_matches_encrypted_item_names():
     people, items = np.array([0, 0, 1, 1, 1, 2]), np.array([4, 7, 7, 7, 1, 7])
     vectors = np.arange(6, dtype=np.float32).reshape(3, 2)
     guests = [SealedItems(seal(b"shared", np.unique(items[people == who])), vectors[who]) for who in range(3)]
@@ -49,7 +49,7 @@ def test_the_helper_matches_sealed_names_and_reads_none():
 
 
 def test_a_person_is_the_attention_over_their_items_by_hand():
-    theta = {**new_layers(KEY, 2), "graph_voice": jnp.array([0.3, -0.2, 0.5, 0.1])}
+    theta = {**new_graph_attention(KEY, 2), "graph_voice": jnp.array([0.3, -0.2, 0.5, 0.1])}
     e, items, others = (
         jnp.array([0.2, -0.1]),
         jnp.array([[1.0, 0], [0, 2], [5, 5]]),
@@ -61,11 +61,11 @@ def test_a_person_is_the_attention_over_their_items_by_hand():
     heard = x[:2] @ [0.3, -0.2] + (np.asarray(e) @ W) @ [0.5, 0.1]
     heard = np.where(heard > 0, heard, 0.01 * heard)
     a = np.exp(heard) / np.exp(heard).sum()
-    np.testing.assert_allclose(person_vector(theta, e, items, others, real), np.asarray(e) + a @ x[:2], rtol=1e-5)
-    np.testing.assert_allclose(person_vector(theta, e, items, others, jnp.zeros(3, bool)), e)
+    np.testing.assert_allclose(user_vector(theta, e, items, others, real), np.asarray(e) + a @ x[:2], rtol=1e-5)
+    np.testing.assert_allclose(user_vector(theta, e, items, others, jnp.zeros(3, bool)), e)
 
 
-def test_what_is_asked_for_does_not_vouch_for_itself():
+def test_predicted_items_are_not_in_the_graph():
     """A person of one item: it is in the graph or asked for, never both, so W never learns from its own answer."""
     method = made()
     params, own = method.init(KEY), method.prepare(plain_history(jnp.array([4])))
@@ -75,14 +75,14 @@ def test_what_is_asked_for_does_not_vouch_for_itself():
     assert 0 < np.asarray(sent.person).any(axis=1).sum() < 16, "sometimes it is asked for, sometimes it is in the graph"
 
 
-def test_a_message_names_what_a_person_has_among_made_up_items():
+def test_a_message_has_own_items_among_pseudo_items():
     method, items = made(), jnp.array([4, 9, 2, 7, -1], jnp.int32)
     params, own = method.init(KEY), method.prepare(plain_history(items))
     sent = jax.jit(lambda key: method.gradients(key, params, jnp.ones(3), own))(KEY)
     named = np.asarray(sent.items)[np.asarray(sent.items) < 20]
     assert {4, 9, 2, 7} <= set(named.tolist())
     assert sent.items.shape[0] == 5 * (1 + 2) + 5
-    assert set(sent.layers) == set(LAYERS)
+    assert set(sent.layers) == set(ATTENTION_LAYERS)
     unused = np.asarray(sent.rows)[np.asarray(sent.items) == 20]
     assert not unused.any()
     pretended = np.asarray(sent.rows)[-5:]
@@ -90,7 +90,7 @@ def test_a_message_names_what_a_person_has_among_made_up_items():
 
 
 @pytest.mark.slow
-def test_what_is_sent_of_an_item_does_not_shrink_with_what_else_is_asked_for():
+def test_an_items_gradient_does_not_depend_on_the_number_of_predicted_items():
     """∂/∂e_j of an asked item is (ŷ_j − 1) h_u, whatever else is asked: of a mean it would be far below the noise."""
     items = jnp.arange(8, dtype=jnp.int32)
     beside = np.asarray(jax.random.uniform(jax.random.split(KEY, 3)[0], (8,)) < 0.5)
@@ -100,14 +100,14 @@ def test_what_is_sent_of_an_item_does_not_shrink_with_what_else_is_asked_for():
         params, own = method.init(KEY), method.prepare(plain_history(items))
         rows.append(np.asarray(method.gradients(KEY, params, jnp.ones(3), own).rows)[:8][~beside])
     vectors = np.asarray(params["items"])
-    h = person_vector(params, jnp.ones(3), vectors[:8], np.zeros((8, 3)), jnp.asarray(beside))
+    h = user_vector(params, jnp.ones(3), vectors[:8], np.zeros((8, 3)), jnp.asarray(beside))
     wanted = (jax.nn.sigmoid(vectors[:8] @ h) - 1)[:, None] * h
     assert 0 < beside.sum() < 8
     for found in rows:
         np.testing.assert_allclose(found, np.asarray(wanted)[~beside], rtol=1e-4)
 
 
-def test_every_number_is_bounded_then_noised():
+def test_every_number_is_clipped_then_noised():
     quiet = made(noise=0.0, clip=0.1)
     assert noised(quiet, KEY, jnp.array([0.05, -3.0, 7.0])).tolist() == pytest.approx([0.05, -0.1, 0.1])
     loud = np.asarray(noised(made(noise=0.2, clip=0.1), KEY, jnp.full(20_000, 9.0)))
@@ -118,7 +118,7 @@ def test_every_number_is_bounded_then_noised():
 # ---- what it guarantees ----
 
 
-def test_the_claim_is_none_whatever_is_printed():
+def test_there_is_no_guarantee_despite_the_printed_one():
     printed, true = fedgnn_claims(made(clip=0.1, noise=0.2))
     assert (printed.epsilon, printed.fidelity, printed.per) == (pytest.approx(1.0), "paper", "message")
     assert true.epsilon == math.inf
@@ -129,7 +129,7 @@ def test_the_claim_is_none_whatever_is_printed():
     assert any("a helper beside the server sees" in word for word in whole.conditions)
 
 
-def test_only_systems_with_a_helper_are_helped():
+def test_the_helped_sampler_needs_a_method_with_a_helper():
     with pytest.raises(
         PlanError, match=r"cohort.sampler 'helped' fits fedgnn, fedrec_plus in the lab, got method 'popularity'"
     ):

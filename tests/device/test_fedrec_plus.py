@@ -1,4 +1,4 @@
-"""FedRec++: what is left at the server is the gradient of all ratings in one place; who sees what; what is promised."""
+"""FedRec++: the server ends with the gradient of all pooled ratings; what each party sees; the guarantee."""
 
 import itertools
 import math
@@ -75,7 +75,7 @@ METHOD = made()
 @pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10_000), helpers=st.lists(st.booleans(), min_size=7, max_size=7))
-def test_what_is_left_is_the_gradient_of_all_ratings(seed, helpers):
+def test_denoised_gradients_equal_those_of_all_ratings(seed, helpers):
     """Not one digit is lost: the penalty is a half and everything else is whole, so that float32 rounds nothing."""
     people, Q, P = rated(seed), small_numbers(seed, ITEMS, DIM), small_numbers(seed + 1, 7, DIM)
     messages = sent(METHOD, people, Q, P)
@@ -104,7 +104,7 @@ def test_padding_order_and_batches_change_nothing():
             np.testing.assert_array_equal(sum(part.counts for part in parts), counts)
 
 
-def test_without_the_denoisers_it_is_not():
+def test_without_denoisers_the_gradients_differ():
     """A server that forgets to subtract has another gradient: the test above can fail."""
     people, Q, P = rated(5), small_numbers(1, ITEMS, DIM), small_numbers(2, 7, DIM)
     messages = sent(METHOD, people, Q, P)
@@ -112,7 +112,7 @@ def test_without_the_denoisers_it_is_not():
     assert np.abs(said.rows - central(people, Q, P, 0.5)[0]).max() > 0.5
 
 
-def test_items_rated_zero_are_learned_from_and_not_taken_away():
+def test_items_rated_zero_are_trained_on_and_not_removed():
     method, people = made(zeros=2.0, pretend=0.0), rated(5)
     Q, P = small_numbers(1, ITEMS, DIM), small_numbers(2, 7, DIM)
     messages = sent(method, people, Q, P)
@@ -124,7 +124,7 @@ def test_items_rated_zero_are_learned_from_and_not_taken_away():
 # ---- what a message hides, and from whom ----
 
 
-def test_made_up_items_are_never_rated_and_look_like_the_others():
+def test_made_up_items_are_unrated_and_indistinguishable():
     people, Q, P = rated(5), small_numbers(1, ITEMS, DIM), 1 + np.abs(small_numbers(2, 7, DIM))
     messages = sent(METHOD, people, Q, P)
     for u in range(len(people)):
@@ -137,7 +137,7 @@ def test_made_up_items_are_never_rated_and_look_like_the_others():
     assert messages.made_up.any()
 
 
-def test_the_claim_is_none_and_says_who_sees_what():
+def test_there_is_no_guarantee_and_the_price_states_what_is_visible():
     (claim,) = fedrec_plus_claims(METHOD)
     assert claim.epsilon == math.inf
     whole = price(choose("fedrec-plus"), 100).whole
@@ -154,7 +154,7 @@ def test_a_plan_cannot_name_another_helper():
         choose("fedgnn", {"cohort.helper": "denoiser"})
 
 
-def test_ratings_are_needed_where_nothing_else_is_told():
+def test_a_log_without_ratings_needs_zeros():
     with pytest.raises(DataError, match=r"hyper\.zeros = 0 fits ratings, and this log has none that differ; set hyper"):
         simulate(choose("fedrec-plus", {"hyper.zeros": 0.0}), small_world(), quiet=True)
 

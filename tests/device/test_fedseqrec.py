@@ -1,4 +1,4 @@
-"""FedSeqRec: the handshake, re-averaging, organisations as devices, what leaves them, and who joins late or goes."""
+"""FedSeqRec: the handshake, re-averaging, organisations as devices, what leaves them, and late or leaving organisations."""
 
 import math
 from dataclasses import replace
@@ -12,7 +12,7 @@ from tacit.core.catalog import Catalog, Field
 from tacit.core.plan import Plan
 from tacit.device.history import History, plain_history
 from tacit.device.method import build
-from tacit.device.methods.fedseqrec import FederatedSequences
+from tacit.device.methods.fedseqrec import FedSeqRec
 from tacit.device.methods.handshake import Handshake
 from tacit.errors import DataError, PlanError
 from tacit.lab.data import Population
@@ -29,7 +29,7 @@ from tacit.lab.runs.storage import load_run, save_run
 from tacit.lab.simulation.federation import Performance
 from tacit.nets.neural.text import LENGTH, hashed_vectors, tokens_of
 from tacit.nets.sequence.encoder import Words, distinct_vectors
-from tacit.nets.sequence.segments import places, runs
+from tacit.nets.sequence.segments import run_numbers, run_positions
 from tacit.privacy.mechanism import build_mechanism
 from tacit.privacy.price import price
 from tacit.privacy.sampler import build_sampler
@@ -60,9 +60,9 @@ def organisation(*sequences: list[list[int]], items: int = 10, length: int = 32)
     return Catalog(items, event_fields=FIELDS), plain._replace(context=context)
 
 
-def method_of(catalog: Catalog, **hyper) -> FederatedSequences:
+def method_of(catalog: Catalog, **hyper) -> FedSeqRec:
     small = {path.removeprefix("hyper."): value for path, value in TINY.items()}
-    return FederatedSequences(catalog=catalog, **{**small, **hyper})
+    return FedSeqRec(catalog=catalog, **{**small, **hyper})
 
 
 # ---- re-averaging ----
@@ -81,7 +81,7 @@ def averaged(weights, thetas, **settings):
 @pytest.mark.parametrize(
     ("delta", "share"), [(0.0, 0.4494897428), (0.2, 0.4395917942), (0.3, 0.4346428199), (1.0, 0.4)]
 )
-def test_reaveraging_by_the_book(delta, share):
+def test_reaveraging_against_worked_numbers(delta, share):
     """Lengths 2, 2, 3, 5 and 3, 3, 3, 7, 7, 7: the handshake, g at home, and the server's mixture."""
     lengths = [[2, 2, 3, 5], [3, 3, 3, 7, 7, 7]]
     made = [organisation(*([[1] * n] for n in some)) for some in lengths]
@@ -112,12 +112,12 @@ AWAKE = jnp.stack([jnp.array([100.0, 20.0]), (GAMMA / GAMMA.sum())[jnp.array([0,
         ("none", (0.4251493742, 0.1494771006)),
     ],
 )
-def test_two_of_four_are_awake(renorm, zeta):
+def test_two_of_four_organisations_are_available(renorm, zeta):
     new = averaged(AWAKE, [ONE, TWO], delta=0.2, renorm=renorm)
     np.testing.assert_allclose(new, zeta[0] * ONE + zeta[1] * TWO, atol=1e-6)
 
 
-def test_as_printed_the_model_dies():
+def test_as_printed_training_diverges():
     """Organisations that change nothing: under `none` what is left shrinks by Σζ every round; the others keep it."""
     for renorm, left in (("none", 0.5746264748**20), ("gamma", 1.0), ("joint", 1.0)):
         rule, theta = build_rule({"rule": "reaverage", "delta": 0.2, "renorm": renorm}), {"w": jnp.ones(3)}
@@ -126,7 +126,7 @@ def test_as_printed_the_model_dies():
         np.testing.assert_allclose(theta["w"], left, rtol=1e-4)
 
 
-def test_all_renormalisations_agree_where_everybody_is_awake():
+def test_all_renormalisations_agree_where_all_are_available():
     weights = jnp.stack([jnp.array([4.0, 6.0]), jnp.array([0.45, 0.55])], axis=1)
     made = [averaged(weights, [ONE, TWO], renorm=renorm) for renorm in ("gamma", "joint", "none")]
     np.testing.assert_allclose(made[1:], [made[0]] * 2, rtol=1e-5)
@@ -138,7 +138,7 @@ def test_without_a_second_weight_it_is_federated_averaging():
     np.testing.assert_allclose(averaged(AWAKE * jnp.array([1.0, 0.0]), [ONE, TWO]), mean, rtol=1e-5)
 
 
-def test_momentum_keeps_what_is_left_of_earlier_rounds():
+def test_momentum_accumulates_the_remainder_of_earlier_rounds():
     rule, theta = build_rule({"rule": "reaverage", "delta": 1.0, "momentum": 0.5}), {"w": jnp.zeros(3)}
     state = rule.init(theta)
     for _ in range(3):
@@ -169,7 +169,7 @@ def test_closeness_is_summed_in_a_second_round():
     assert float(sum(w[1] for w in weights)) == pytest.approx(1.0, abs=1e-6)
 
 
-def test_a_holdout_may_stand_for_everybody():
+def test_a_holdout_may_replace_the_total():
     catalog, history = organisation([[1, 2]], [[1, 2, 3]])
     shake = Handshake(catalog=catalog, says="closeness", longest=4, holdout=(1, 0, 0))
     own, params = shake.prepare(history), shake.init(jax.random.key(0))
@@ -189,7 +189,7 @@ def log():
     return movies(60, 60, silos=3, seed=1)
 
 
-def test_an_organisation_holds_its_people(log):
+def test_an_organisation_holds_its_users(log):
     world = organisations(log)
     assert len(world) == 3
     assert world.items.size == log.items.size
@@ -203,7 +203,7 @@ def test_an_organisation_holds_its_people(log):
     assert len(np.unique(months.context[:, 1])) > 12
 
 
-def test_sequences_end_where_people_do():
+def test_sequences_end_with_their_user():
     catalog, history = organisation([[1, 2, 3], [4, 5]], [[6, 7]])
     own = method_of(catalog).prepare(history)
     assert own["place"][:8].tolist() == [0, 1, 2, 0, 1, 0, 1, -1]
@@ -219,7 +219,7 @@ def test_a_log_without_organisations_is_refused():
 
 
 @pytest.mark.slow
-def test_organisations_learn_and_their_people_answer(log):
+def test_organisations_train_and_their_users_are_evaluated(log):
     split = train_on_organisations(leave_last_out(log, recent=6))
     assert len(split.train) == 3
     plan = tiny("fedseqrec", 2, **{"rounds": 6, "hyper.rate": 0.01})
@@ -232,7 +232,7 @@ def test_organisations_learn_and_their_people_answer(log):
 
 
 @pytest.mark.slow
-def test_some_organisations_are_awake_and_the_same_run_comes_of_it_by_hand(log):
+def test_a_run_of_available_organisations_equals_one_by_hand(log):
     """Partial participation, and the debug executor: one organisation at a time, without compiled rounds."""
     plan = tiny(
         "fedseqrec",
@@ -269,7 +269,7 @@ def test_a_gradient_is_clipped_number_by_number():
 
 
 @pytest.mark.slow
-def test_statistics_stay_at_home():
+def test_statistics_stay_on_the_device():
     """Under `batch` they are kept, used to score, and are in no message."""
     catalog, history = organisation([[1, 2, 3, 4, 5, 6]], [[7, 8, 9]])
     method = method_of(catalog, norm="batch")
@@ -319,7 +319,7 @@ def test_other_second_weights(second, weight):
 # ---- privacy ----
 
 
-def test_the_published_size_and_what_it_promises():
+def test_the_published_size_and_its_guarantee():
     paper = load_plan("fedseqrec-paper")
     catalog = Catalog(50)
     for name, count in (("fedseqrec-paper", 1_884_406), ("fednewsrec", 2_524_003)):
@@ -332,7 +332,7 @@ def test_the_published_size_and_what_it_promises():
     assert build_mechanism(paper.stages[1].privacy).shows_weight
 
 
-def test_laplace_open_promises_nothing():
+def test_laplace_open_has_no_guarantee():
     with pytest.raises(PlanError, match=r"privacy\.epsilon is a promise that laplace_open cannot keep; give scale"):
         build_mechanism({"mechanism": "laplace_open", "scale": 1.0, "epsilon": 1.0})
     with pytest.raises(PlanError, match=r"privacy\.scale of laplace_open is missing; give the scale"):
@@ -349,7 +349,7 @@ def people_of(*changed: tuple[int, list[list[int]]]) -> History:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.1, 1e4])
-def test_nobody_moves_an_organisations_sum_by_more_than_one(rate):
+def test_no_user_changes_an_organisations_sum_by_more_than_one(rate):
     """What `members` builds on, on the code that runs: replace any person by any other, and the sum moves by at most 2."""
     catalog, _ = organisation([[1]])
     method = method_of(catalog, bound=1.0, rate=rate)
@@ -372,16 +372,18 @@ def test_nobody_moves_an_organisations_sum_by_more_than_one(rate):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("unnamed", [False, True])
-def test_people_in_turns_are_people_all_the_same(unnamed):
+def test_interleaved_users_are_grouped(unnamed):
     """A log sorted by time has people in turns; what leaves is what leaves when each one's events stand together."""
     catalog, _ = organisation([[1]])
     together = people_of()
     real, person = together.items >= 0, together.context[:, 0]
-    turn = jnp.argsort(jnp.where(real, places(real, person), 99), stable=True)  # one event of each, then the next
+    turn = jnp.argsort(
+        jnp.where(real, run_positions(real, person), 99), stable=True
+    )  # one event of each, then the next
     if unnamed:  # the events of one of the five say nothing of whose they are
         together = together._replace(context=together.context.at[:, 0].set(jnp.where(person == 2, jnp.nan, person)))
     turns = together._replace(items=together.items[turn], context=together.context[turn])
-    assert int(runs(turns.items >= 0, turns.context[:, 0]).max()) + 1 == int(real.sum())  # nobody twice in a row
+    assert int(run_numbers(turns.items >= 0, turns.context[:, 0]).max()) + 1 == int(real.sum())  # nobody twice in a row
     for method in (method_of(catalog, bound=1.0), Handshake(catalog=catalog, people=True, longest=5)):
         params = method.init(jax.random.key(0))
         one, other = (
@@ -391,7 +393,7 @@ def test_people_in_turns_are_people_all_the_same(unnamed):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), one, other)
 
 
-def test_people_count_alike_in_a_private_histogram():
+def test_users_have_equal_weight_in_a_private_histogram():
     """Somebody of many sequences moves it no more than somebody of one; and how many they are is told."""
     catalog, history = organisation([[1, 2], [3, 4], [5, 6, 7]], [[8, 9]])
     shake = Handshake(catalog=catalog, people=True, longest=5)
@@ -403,7 +405,7 @@ def test_people_count_alike_in_a_private_histogram():
     assert float(update["taste"].sum()) == pytest.approx(2.0, abs=1e-5)
 
 
-def test_members_tell_how_many_people_there_are():
+def test_the_number_of_users_is_released():
     mechanism = build_mechanism({"mechanism": "within_organisation", "noise": 1e-3})
     mechanism = mechanism.settle(build_sampler({"sampler": "all"}).exposure(1, 3))
     update = {"w": jnp.array([3.0, -4.0]), "people": jnp.asarray(7.0)}
@@ -416,7 +418,7 @@ def test_members_tell_how_many_people_there_are():
     assert float(weight[0]) == pytest.approx(7.0, abs=0.1)
 
 
-def test_members_say_what_they_promise():
+def test_within_organisation_states_its_guarantee():
     with pytest.raises(
         PlanError, match=r"privacy of within_organisation must give epsilon \(for the run\) or noise, got neither"
     ):
@@ -483,7 +485,7 @@ def test_an_organisation_joins_late_and_another_leaves(log):
 
 
 @pytest.mark.slow
-def test_somebody_falls_silent_mid_run(log):
+def test_an_organisation_drops_out_during_a_run(log):
     """An organisation whose allowance is spent leaves the others' average as it is."""
     plan = tiny("fedavg-seqrec", **{"rounds": 3, "hyper.steps": 1, "privacy": {"mechanism": "none", "messages": 2}})
     run = simulate(plan, organisations(log), quiet=True)
@@ -494,7 +496,7 @@ def test_somebody_falls_silent_mid_run(log):
 
 
 @pytest.mark.slow
-def test_a_new_organisation_tries_at_home_first(log):
+def test_a_new_organisation_evaluates_locally_first(log):
     plan = tiny("fedavg-seqrec", **{"rounds": 4, "hyper.rate": 0.01})
     run = simulate(plan, organisations(_of(log, [0, 1])), quiet=True)
     there = {name: np.asarray(leaf) for name, leaf in run.params.items()}
@@ -519,7 +521,7 @@ def _of(log: Population, silos: list[int]) -> Population:
 
 
 @pytest.mark.slow
-def test_a_kept_run_has_its_word_vectors_again(tmp_path):
+def test_a_saved_run_restores_its_word_vectors(tmp_path):
     file = tmp_path / "vectors.txt"
     log = movies(20, 50, silos=2)
     words = tokens_of(log.catalog, 30)[1]
@@ -533,14 +535,14 @@ def test_a_kept_run_has_its_word_vectors_again(tmp_path):
 
 
 @pytest.mark.parametrize("width", [8, 50, 300])
-def test_hashed_words_are_as_long_in_any_width(width):
+def test_hashed_words_have_equal_norms_in_any_width(width):
     """A wide network is fed what a narrow one is: at the published rate, long vectors make its layers wander."""
     lengths = np.linalg.norm(hashed_vectors([f"word {n}" for n in range(500)], width), axis=1)
     assert np.sqrt(np.mean(lengths**2)) == pytest.approx(LENGTH, rel=0.05)
     assert np.linalg.norm(hashed_vectors(["word 0"], width, 2.0)) == pytest.approx(2 * lengths[0] / LENGTH, rel=1e-5)
 
 
-def test_words_that_a_file_lacks_are_as_long_as_its_own(tmp_path):
+def test_missing_words_have_the_norm_of_the_files_words(tmp_path):
     log, file = movies(20, 200), tmp_path / "vectors.txt"
     first, *_ = words = tokens_of(log.catalog, 30)[1]
     file.write_text(f"{first.lower()} {' '.join(['3.0'] * 100)}\n")
@@ -578,7 +580,7 @@ def test_word_vectors_come_from_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("encoder", ["dense", "convolution"])
-def test_an_item_made_once_is_as_one_made_each_time(encoder):
+def test_distinct_items_equal_items_encoded_each_time(encoder):
     """Few words or many, twice in a batch or never: values and slopes are those of items made one by one."""
     world = movies(20, 50)
     method = build(tiny("fedavg-seqrec", **{"hyper.encoder": encoder}).stages[0], world.catalog)

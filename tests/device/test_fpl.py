@@ -1,4 +1,4 @@
-"""FPL: the paper's step to the last digit, who is drawn, what stays at home, new people, and plans that run."""
+"""FPL: the paper's step to the last digit, sampling, what stays on the device, new users, and its plans."""
 
 import jax
 import jax.numpy as jnp
@@ -9,14 +9,14 @@ from support.toys import Hand, small_world
 from tacit.core.catalog import Catalog, Field
 from tacit.core.sparse_rows import dense, dense_tree
 from tacit.device.history import plain_history
-from tacit.device.methods.fpl import Own, PairwiseLearning
+from tacit.device.methods.fpl import FPL, OwnedAndShare
 from tacit.errors import PlanError
 from tacit.lab.data.selection import pick
 from tacit.lab.data.synthetic.small import checkerboard, taste_groups
 from tacit.lab.evaluation.scoring import new_user_homes
 from tacit.lab.plans.loader import choose, load_plan, plan_names
 from tacit.lab.runs.run import simulate
-from tacit.nets.factor.bpr import Penalties, draw_pair, had_of, slopes
+from tacit.nets.factor.bpr import Penalties, bpr_gradients, draw_bpr_pair, owned_items
 
 # p, q_i, q_j, b_i, b_j, with λ of α = 0.05
 TRIPLE = (jnp.array([0.3, -0.1]), jnp.array([0.2, 0.4]), jnp.array([-0.5, 0.1]), jnp.array(0.05), jnp.array(-0.02))
@@ -24,9 +24,9 @@ LAMBDA = Penalties(0.0025, 0.0025, 0.00025)
 NEW = {"had": ([0.20654235, 0.39776088], 0.07189117), "rival": ([-0.50656110, 0.10218787], -0.04189117)}
 
 
-def two_items(**settings) -> tuple[PairwiseLearning, dict, dict, Own]:
+def two_items(**settings) -> tuple[FPL, dict, dict, OwnedAndShare]:
     """Item 0 is had, item 1 is the only rival: every draw is the golden triple."""
-    method = PairwiseLearning(Catalog(2), dim=2, **settings)
+    method = FPL(Catalog(2), dim=2, **settings)
     p, q_i, q_j, b_i, b_j = TRIPLE
     own = method.prepare(plain_history(jnp.array([0, 0, -1])))
     local = {**method.enter(jax.random.key(1), own), "person": p}
@@ -37,7 +37,7 @@ def two_items(**settings) -> tuple[PairwiseLearning, dict, dict, Own]:
 
 
 def test_the_golden_step():
-    made = slopes(*TRIPLE, LAMBDA)
+    made = bpr_gradients(*TRIPLE, LAMBDA)
     assert float(made.g) == pytest.approx(0.4378235, abs=1e-7)
     np.testing.assert_allclose(made.person, [0.3057264, 0.1315970], atol=1e-7)
     np.testing.assert_allclose(made.had, [0.1308470, -0.04478235], atol=1e-7)
@@ -59,12 +59,12 @@ def test_a_round_on_the_golden_triple(pi):
     np.testing.assert_allclose(bias, [had[1], NEW["rival"][1]], atol=1e-7)
 
 
-def test_triples_see_the_person_move_and_the_items_stay():
+def test_triples_update_the_user_vector_and_not_the_items():
     method, params, local, own = two_items(pi=1.0, triples=3)
     after, update, _ = method.local(jax.random.key(0), params, local, own)
     p, total = TRIPLE[0], 0.0
     for _ in range(3):
-        made = slopes(p, *TRIPLE[1:], LAMBDA)
+        made = bpr_gradients(p, *TRIPLE[1:], LAMBDA)
         p, total = p + 0.05 * made.person, total + made.rival
     np.testing.assert_allclose(after["person"], p, rtol=1e-6)
     np.testing.assert_allclose(dense(update["items"])[1], total, rtol=1e-6)
@@ -79,17 +79,17 @@ def test_the_person_may_step_first():
 
 
 def test_penalties_may_be_given():
-    method = PairwiseLearning(Catalog(2), penalty_person=0.1, penalty_rival=0.0)
+    method = FPL(Catalog(2), penalty_person=0.1, penalty_rival=0.0)
     assert method.penalties == pytest.approx(Penalties(0.1, 0.0025, 0.0, 0.0))
 
 
 # ---- who is drawn ----
 
 
-def test_pairs_are_uniform_over_what_is_had_and_what_is_not():
-    had = had_of(jnp.array([1, 3, 4, 7, 9, 9], jnp.int32), jnp.int32(4), 9)
+def test_pairs_are_uniform_over_owned_and_unowned_items():
+    had = owned_items(jnp.array([1, 3, 4, 7, 9, 9], jnp.int32), jnp.int32(4), 9)
     keys = jax.random.split(jax.random.key(0), 40_000)
-    i, j, coin = jax.vmap(lambda key: draw_pair(key, had, 9))(keys)
+    i, j, coin = jax.vmap(lambda key: draw_bpr_pair(key, had, 9))(keys)
     counts = np.bincount(i, minlength=9), np.bincount(j, minlength=9)
     assert np.flatnonzero(counts[0]).tolist() == [1, 3, 4, 7]
     assert np.flatnonzero(counts[1]).tolist() == [0, 2, 5, 6, 8]
@@ -101,8 +101,8 @@ def test_pairs_are_uniform_over_what_is_had_and_what_is_not():
 
 
 @pytest.mark.parametrize("had", [[], [0, 1, 2]])
-def test_who_has_nothing_or_everything_has_no_pair(had):
-    method = PairwiseLearning(Catalog(3), dim=2, pi=1.0)
+def test_empty_and_full_histories_have_no_pair(had):
+    method = FPL(Catalog(3), dim=2, pi=1.0)
     own = method.prepare(plain_history(jnp.array([*had, -1])))
     local = method.enter(jax.random.key(0), own)
     after, update, _ = method.local(jax.random.key(1), method.init(jax.random.key(2)), local, own)
@@ -114,7 +114,7 @@ def test_who_has_nothing_or_everything_has_no_pair(had):
 # ---- what is let be seen ----
 
 
-def seen_items(method: PairwiseLearning, own: Own, rounds: int = 400) -> tuple[set[int], int]:
+def seen_items(method: FPL, own: OwnedAndShare, rounds: int = 400) -> tuple[set[int], int]:
     """Items had that were shown at all in so many rounds, and how often."""
     params, local = method.init(jax.random.key(0)), method.enter(jax.random.key(1), own)
     keys = jax.random.split(jax.random.key(2), rounds)
@@ -124,10 +124,10 @@ def seen_items(method: PairwiseLearning, own: Own, rounds: int = 400) -> tuple[s
 
 
 @pytest.mark.slow
-def test_a_coin_for_each_triple_shows_everything_in_the_end_a_kept_one_does_not():
+def test_fresh_coins_disclose_everything_eventually_and_memoised_ones_do_not():
     history = plain_history(jnp.arange(20))
-    each = PairwiseLearning(Catalog(60), dim=3, pi=0.3)
-    kept = PairwiseLearning(Catalog(60), dim=3, pi=0.3, pi_memo=True)
+    each = FPL(Catalog(60), dim=3, pi=0.3)
+    kept = FPL(Catalog(60), dim=3, pi=0.3, pi_memo=True)
     items, times = seen_items(each, each.prepare(history))
     assert items == set(range(20))
     assert 80 < times < 160
@@ -135,30 +135,30 @@ def test_a_coin_for_each_triple_shows_everything_in_the_end_a_kept_one_does_not(
     assert 0 < len(items) < 14  # a share of 0.3 of 20, and the rest never
 
 
-def test_a_person_has_a_choice_of_their_own():
+def test_a_user_may_have_their_own_share():
     catalog = Catalog(60, person_fields=(Field("age", "multi", 2), Field("openness", "numeric")))
-    method = PairwiseLearning(catalog, dim=3, pi=1.0, own_pi="openness")
+    method = FPL(catalog, dim=3, pi=1.0, own_pi="openness")
     history = plain_history(jnp.arange(20))
 
-    def own(openness: float) -> Own:
+    def own(openness: float) -> OwnedAndShare:
         return method.prepare(history._replace(person=jnp.array([0.0, 1.0, openness])))
 
     assert seen_items(method, own(0.0))[1] == 0
     assert seen_items(method, own(1.0))[1] == 400
 
 
-def test_what_a_person_chose_at_home_goes_before_their_field_and_the_plan():
+def test_a_share_chosen_on_the_device_overrides_field_and_plan():
     catalog = Catalog(60, person_fields=(Field("openness", "numeric"),))
     history = plain_history(jnp.arange(20), catalog)._replace(person=jnp.array([0.25]))
     for own_pi, planned in ((None, 0.5), ("openness", 0.25)):
-        method = PairwiseLearning(catalog, dim=3, own_pi=own_pi)
+        method = FPL(catalog, dim=3, own_pi=own_pi)
         assert float(method.prepare(history).pi) == planned
         assert float(method.prepare(history._replace(share=jnp.array(jnp.nan))).pi) == planned
         assert float(method.prepare(history._replace(share=jnp.array(0.75))).pi) == 0.75
 
 
-def test_a_field_that_nobody_has_is_refused():
-    method = PairwiseLearning(Catalog(9, person_fields=(Field("openness", "numeric"),)), own_pi="opennes")
+def test_an_unknown_user_field_is_refused():
+    method = FPL(Catalog(9, person_fields=(Field("openness", "numeric"),)), own_pi="opennes")
     with pytest.raises(PlanError, match=r"hyper.own_pi has no field of a person 'opennes'; did you mean 'openness'"):
         method.prepare(plain_history(jnp.arange(3)))
 
@@ -173,7 +173,7 @@ def test_settings_are_checked():
 # ---- new people ----
 
 
-def test_who_took_part_keeps_their_vector_and_a_stranger_finds_one():
+def test_participants_keep_their_vector_and_new_users_fit_one():
     world, answers = checkerboard(20)
     run = simulate(load_plan("fpl"), world, quiet=True)
     hand = run.buckets[0]
@@ -191,14 +191,14 @@ def test_who_took_part_keeps_their_vector_and_a_stranger_finds_one():
 # ---- plans ----
 
 
-def test_the_plans_are_on_the_shelf():
-    assert {"fpl", "fpl-s", "fpl-dp", "top-pop", "bpr-mf", "vae", "fcf-authors"} <= set(plan_names())
+def test_the_plans_are_built_in():
+    assert {"fpl", "fpl-sequential", "fpl-dp", "top-pop", "bpr-mf", "vae", "fcf-authors"} <= set(plan_names())
     assert load_plan("top-pop").stages[0] == load_plan("popularity").stages[0]
-    assert load_plan("fpl-s").stages[0].cohort["sampler"] == "one"
+    assert load_plan("fpl-sequential").stages[0].cohort["sampler"] == "one"
 
 
-@pytest.mark.parametrize("name", ["fpl", "fpl-s"])
-def test_plain_plans_promise_nothing_and_say_what_is_seen(name):
+@pytest.mark.parametrize("name", ["fpl", "fpl-sequential"])
+def test_plans_without_noise_have_no_guarantee_and_state_what_is_visible(name):
     run = simulate(choose(name, {"rounds": 20}), taste_groups(users=40, items=30, events=8), quiet=True)
     assert run.price.whole.epsilon == float("inf")
     assert any("positions are visible" in word for word in run.price.stages[0].visible)

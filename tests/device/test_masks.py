@@ -1,4 +1,4 @@
-"""Masks: the paper's losses with the sign and the denominator that make them losses, and views that are what they say."""
+"""Masked items: the paper's losses with corrected sign and denominator, and the views they are computed on."""
 
 import jax
 import jax.numpy as jnp
@@ -11,17 +11,18 @@ from tacit.device.history import plain_history
 from tacit.device.method import build
 from tacit.device.round import KEYS
 from tacit.lab.plans.loader import choose
-from tacit.nets.sequence.masked_items import READER, Shape, contrast, info_nce, new_reader, parts, views
+from tacit.nets.neural.losses import info_nce
+from tacit.nets.sequence.masked_items import READER, ViewShape, contrastive_losses, masked_views, new_reader, view_parts
 
 KEY = jax.random.key(3, impl=KEYS)
 SEQUENCE = jnp.array([4, 9, 2, 7, 0, 5, 3], jnp.int32)
-SHAPE = Shape(7, 6, 5)
+SHAPE = ViewShape(7, 6, 5)
 
 
 def some_views(sequence=SEQUENCE, count=200, shape=None, n_items=30):
-    numbers, real = views(KEY, sequence, count, shape or Shape(sequence.shape[0], 6, 5), n_items)
+    numbers, real = masked_views(KEY, sequence, count, shape or ViewShape(sequence.shape[0], 6, 5), n_items)
     assert (np.asarray(real) == (np.asarray(numbers) >= 0)).all()
-    return [parts(one, shape or Shape(sequence.shape[0], 6, 5)) for one in np.asarray(numbers)]
+    return [view_parts(one, shape or ViewShape(sequence.shape[0], 6, 5)) for one in np.asarray(numbers)]
 
 
 # ---- the losses ----
@@ -36,7 +37,7 @@ def test_the_golden_value_and_the_printed_one():
     assert float(printed) == pytest.approx(-0.3196866820, rel=1e-6)
 
 
-def test_rivals_that_are_none_do_not_count_and_what_is_not_asked_costs_nothing():
+def test_invalid_negatives_and_absent_positives_contribute_no_loss():
     context, candidates = jnp.array([1.0, 2.0]), jnp.array([[0.3, 0.1], [9.0, 9.0], [0.2, -0.4]])
     without = info_nce(context, candidates[jnp.array([0, 2])], jnp.ones(2, bool))
     assert float(info_nce(context, candidates, jnp.array([True, False, True]))) == pytest.approx(float(without))
@@ -46,7 +47,7 @@ def test_rivals_that_are_none_do_not_count_and_what_is_not_asked_costs_nothing()
 def test_losses_are_those_of_each_view_one_by_one():
     """Σ and Ψ by hand: a loop over events, and the softmax as the paper writes it."""
     theta, table = new_reader(KEY, 4), jax.random.normal(KEY, (30, 4))
-    numbers, real = views(KEY, SEQUENCE, 5, SHAPE, 30)
+    numbers, real = masked_views(KEY, SEQUENCE, 5, SHAPE, 30)
     W, U = np.asarray(theta["reader_input"]), np.asarray(theta["reader_state"])
     sigmoid = lambda x: 1 / (1 + np.exp(-x))  # noqa: E731
 
@@ -63,11 +64,11 @@ def test_losses_are_those_of_each_view_one_by_one():
 
     layer, found = np.asarray(theta["reader_item"]), []
     for flat in np.asarray(numbers):
-        view = parts(flat, SHAPE)
+        view = view_parts(flat, SHAPE)
         items = np.asarray(table)[view.items[view.items >= 0]] @ layer[:-1] + layer[-1]
         segments = np.stack([encode(one) for one in view.segments if one[0] >= 0])
         found.append((lost(items @ encode(view.masked)), lost(segments @ encode(view.cut))))
-    ours = contrast(theta, SHAPE, table[numbers], real)
+    ours = contrastive_losses(theta, SHAPE, table[numbers], real)
     np.testing.assert_allclose(ours, np.mean(found, axis=0), rtol=1e-5)
     assert min(map(min, found)) > 0
 
@@ -75,7 +76,7 @@ def test_losses_are_those_of_each_view_one_by_one():
 # ---- the views ----
 
 
-def test_one_item_is_another_and_the_right_one_is_asked_for():
+def test_one_item_is_replaced_and_predicted():
     for view in some_views():
         changed = np.flatnonzero(view.masked != np.asarray(SEQUENCE))
         at = np.flatnonzero(np.asarray(SEQUENCE) == view.items[0])
@@ -85,7 +86,7 @@ def test_one_item_is_another_and_the_right_one_is_asked_for():
     assert {int(view.items[0]) for view in some_views()} == set(SEQUENCE.tolist())
 
 
-def test_a_segment_is_another_of_the_same_sequence_and_length():
+def test_a_segment_is_replaced_by_one_of_the_same_length():
     text = SEQUENCE.tolist()
     runs = {tuple(text[i : i + n]) for n in range(2, 6) for i in range(8 - n)}
     lengths = set()
@@ -101,7 +102,7 @@ def test_a_segment_is_another_of_the_same_sequence_and_length():
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
-def test_short_sequences_ask_only_what_they_can(count):
+def test_short_sequences_have_fewer_losses(count):
     sequence = jnp.where(jnp.arange(4) < count, jnp.array([4, 9, 2, 7]), -1)
     for view in some_views(sequence, 20):
         assert (view.items[0] >= 0) == (count >= 2)
@@ -131,10 +132,10 @@ def made(**hyper):
 def test_one_step_is_the_gradient_on_the_whole_table(of_items, of_segments):
     method = made(rate=0.1, item_rate=0.3, of_items=of_items, of_segments=of_segments)
     params, own = method.init(KEY), method.prepare(plain_history(SEQUENCE))
-    numbers, real = views(KEY, SEQUENCE, 3, Shape(7, 10, 5), 30)
+    numbers, real = masked_views(KEY, SEQUENCE, 3, ViewShape(7, 10, 5), 30)
 
     def loss(theta):
-        item, segment = contrast(theta, Shape(7, 10, 5), theta["items"][numbers], real)
+        item, segment = contrastive_losses(theta, ViewShape(7, 10, 5), theta["items"][numbers], real)
         return of_items * item + of_segments * segment
 
     slope = jax.jit(jax.grad(loss))(params)
@@ -145,7 +146,7 @@ def test_one_step_is_the_gradient_on_the_whole_table(of_items, of_segments):
         np.testing.assert_allclose(moved, -rate * slope[name], atol=1e-6, err_msg=name)
 
 
-def test_only_the_newest_events_are_looked_at():
+def test_only_the_newest_events_are_used():
     method = made(window=3)
     assert method.prepare(plain_history(SEQUENCE)).tolist() == [0, 5, 3]
     long = plain_history(jnp.pad(SEQUENCE, (0, 9), constant_values=-1))

@@ -106,7 +106,7 @@ def same_lists(run: Run, node: Node, person: int, **options) -> int:
 
 DEPLOYABLE = [name for name in plan_names() if deployable(name)]
 METHODS = {load_plan(name).stages[-1].method: name for name in reversed(DEPLOYABLE)}  # one plan of each
-QUICK = {*METHODS.values(), "seqmf-eb", "seqmf-free"}
+QUICK = {*METHODS.values(), "seqmf-eb", "seqmf-no-noise"}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_there_is_one_constant_for_the_recent_past():
     assert splits.leave_last_out(long_world()).test.recent.shape[1] == ranking.RECENT
 
 
-@pytest.mark.parametrize("name", ["on-device", "seqmf-eb", "seqmf-free", "mru"])
+@pytest.mark.parametrize("name", ["on-device", "seqmf-eb", "seqmf-no-noise", "mru"])
 def test_another_number_of_recent_events_changes_the_lists(name, tmp_path, monkeypatch):
     """These plans read more than the newest 10 events, so the comparison above is able to fail."""
     run = simulate(untrained(name), long_world(), quiet=True)
@@ -167,7 +167,7 @@ def test_evaluation_lists_what_is_recommended():
     assert not np.array_equal(lists, top_lists(run, held, 7, seed=1)[1]), "another seed settles ties otherwise"
 
 
-@pytest.mark.parametrize("name", ["seqmf-free", pytest.param("seqmf-eb", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["seqmf-no-noise", pytest.param("seqmf-eb", marks=pytest.mark.slow)])
 def test_lists_are_the_same_after_learning(name, tmp_path):
     """A whole deployment, message by message: nodes of 1 and 3 users learn, then recommend without the server."""
     world, plan = (

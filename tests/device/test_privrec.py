@@ -1,4 +1,4 @@
-"""PrivRec: the paper's numbers through the code that runs, what a device trains, and what it keeps to itself."""
+"""PrivRec: the paper's numbers, what a device trains, and what it keeps private."""
 
 from dataclasses import replace
 
@@ -149,7 +149,7 @@ def test_maml_is_the_gradient_through_a_step():
 
 
 @pytest.mark.slow
-def test_only_rows_that_occur_are_held_and_moved():
+def test_only_rows_that_occur_are_gathered_and_trained():
     method, params, history = made()
     own = method.prepare(history)
     rows = method.local(KEY, params, {}, own)[1]["items"]
@@ -173,14 +173,14 @@ def test_liked_is_above_three_and_without_ratings_everything():
     assert np.asarray(method.prepare(plain)["liked"]).tolist() == np.asarray(history.items >= 0).tolist()
 
 
-def test_the_newest_events_are_learned_from_and_older_ones_are_no_negatives():
+def test_the_newest_events_are_trained_on_and_older_ones_are_no_negatives():
     method, _, history = made(most=3)
     own, count = method.prepare(history), int((history.items >= 0).sum())
     assert np.asarray(own["items"]).tolist() == np.asarray(history.items)[count - 3 : count].tolist()
     assert int((own["had"].index < 60).sum()) == count
 
 
-def test_a_home_keeps_nothing_and_adaptation_learns_the_person():
+def test_there_is_no_private_state_and_adaptation_fits_the_user():
     method, params, history = made(epochs=150, rate=0.2, item_rate=0.2, adapts=())
     own = method.prepare(history)
     assert method.enter(KEY, own) == {}
@@ -206,7 +206,7 @@ def test_leaves_that_are_sent_and_leaves_that_adapt():
     np.testing.assert_allclose(scores[1] - scores[0], [2, 0], atol=1e-6)
 
 
-def test_words_join_when_asked_and_people_may_have_no_fields():
+def test_word_fields_are_optional_and_users_may_have_no_fields():
     method, params, history = made(kinds=("multi", "words"))
     assert [field.name for field in method.net.item_fields] == ["genres", "title"]
     nobody = history._replace(person=jnp.zeros(0))
@@ -243,7 +243,7 @@ def test_replace_keeps_plans_whole():
     assert replace(plan, name="other").stages[0].hyper["hidden"] == plan.stages[0].hyper["hidden"]
 
 
-def test_momentum_remembers_earlier_rounds():
+def test_momentum_accumulates_earlier_rounds():
     rule = build_rule({"rule": "mean_step", "rate": 0.5, "momentum": 0.9})
     params = {"x": jnp.zeros(2)}
     state = rule.init(params)
@@ -255,7 +255,7 @@ def test_momentum_remembers_earlier_rounds():
         build_rule({"rule": "mean_step", "momentum": 1.0})
 
 
-def test_counts_of_an_earlier_stage_decide_until_something_is_learned():
+def test_counts_of_an_earlier_stage_decide_before_training():
     method, params, history = made(popular=2.0, smooth=5.0)
     counts = jnp.arange(60, dtype=jnp.int32) - 3  # noise may take a count below 0
     scores = method.score({**params, "counts": counts}, {}, method.prepare(history), jnp.full(3, -1), jnp.arange(60))
@@ -328,7 +328,7 @@ def test_steps_of_the_suggested_rates_learn_ratings_and_stay_finite():
     assert np.sqrt((errors[real] ** 2).mean()) < 0.97 * np.asarray(histories.labels)[real].std()
 
 
-def test_ratings_are_not_likings():
+def test_rating_output_differs_from_liking_output():
     method, _, history = made(output="rating", negatives=7, dislikes=False)
     mine = method._samples(KEY, method.prepare(history))
     met = np.asarray(history.items) >= 0
@@ -340,8 +340,8 @@ def test_ratings_are_not_likings():
         made(output="rating", popular=1.0)
 
 
-@pytest.mark.parametrize("name", ["privrec", "privrec-cen"])
-def test_ratings_need_a_log_that_has_some(name):
+@pytest.mark.parametrize("name", ["privrec", "privrec-central"])
+def test_rating_output_needs_a_log_with_ratings(name):
     with pytest.raises(DataError, match=r"privrec predicts ratings, and this log has none; name their column"):
         simulate(choose(name, {"hyper.output": "rating"}), checkerboard(20)[0], quiet=True)
 
@@ -350,7 +350,7 @@ def test_ratings_need_a_log_that_has_some(name):
 def test_pooled_ratings_are_predicted_too():
     world = movies(200, 60, seed=1)
     settings = {"dim": 4, "hidden": (5,), "output": "rating", "passes": 20, "pace": 0.01}
-    plan = choose("privrec-cen", {f"hyper.{name}": value for name, value in settings.items()})
+    plan = choose("privrec-central", {f"hyper.{name}": value for name, value in settings.items()})
     run = simulate(plan, world, quiet=True)
     who = np.repeat(np.arange(200), world.lengths)
     predicted = jax.vmap(run.method.odds, (None, 0, 0))(run.params, world.person[who], world.items[:, None])[:, 0]
@@ -361,7 +361,7 @@ def test_pooled_ratings_are_predicted_too():
 # ---- plans ----
 
 
-@pytest.mark.parametrize("name", ["privrec", "privrec-sgd", "nn-self", "fofl-self", "dp-privrec-paper"])
+@pytest.mark.parametrize("name", ["privrec", "privrec-sgd", "privrec-maml", "privrec-ids-only", "dp-privrec-paper"])
 def test_a_plan_trains_every_leaf_of_the_network(name):
     stage = choose(name).stages[0]
     method = build(stage, movies(20, 60).catalog)
@@ -370,7 +370,7 @@ def test_a_plan_trains_every_leaf_of_the_network(name):
 
 
 @pytest.mark.parametrize("epsilon", [8.0, 0.5])
-def test_dp_privrec_keeps_its_promise_in_two_messages(epsilon):
+def test_dp_privrec_keeps_its_guarantee_in_two_messages(epsilon):
     cost = price(choose("dp-privrec", epsilon=epsilon), 4832)
     assert cost.whole.epsilon == pytest.approx(epsilon, rel=1e-3)
     assert cost.whole.epsilon <= epsilon * (1 + 1e-6)

@@ -1,4 +1,4 @@
-"""SeqMF and its relatives: worked numbers, what training does to a table, and who beats whom on a small launch log."""
+"""SeqMF and its variants: worked numbers, what training does to a table, and their ranking on a small launch log."""
 
 import warnings
 
@@ -13,7 +13,7 @@ from tacit.core.plan import Plan, Stage
 from tacit.core.sparse_rows import Rows, dense, dense_tree
 from tacit.device.history import plain_history
 from tacit.device.method import build
-from tacit.device.methods.seqmf_eb import one_day
+from tacit.device.methods.seqmf_eb import draw_day
 from tacit.device.round import KEYS
 from tacit.errors import DataError, PlanError
 from tacit.lab.analysis.feasibility import FeasibilityWarning
@@ -29,11 +29,17 @@ from tacit.lab.runs.run import simulate
 from tacit.lab.simulation.federation import Performance
 from tacit.metrics import average, levels, per_case
 from tacit.nets.counts.stay_or_leave import arrivals
-from tacit.nets.counts.transitions import design, follow, habits, precede, relative, since
-from tacit.nets.factor.dual_ridge import narrow_ridge
-from tacit.nets.factor.mf import gather
-from tacit.nets.factor.softmax_fit import fit, log_shares, shares
-from tacit.nets.sequence.recency import newest, pooled, recency
+from tacit.nets.counts.transitions import (
+    apply_transitions,
+    apply_transposed,
+    relative_transitions,
+    transition_counts,
+    transition_design,
+    within_days,
+)
+from tacit.nets.factor.least_squares import dual_ridge, gather
+from tacit.nets.factor.softmax_fit import fit_softmax, masked_log_softmax, masked_softmax
+from tacit.nets.sequence.windows import latest_events, pool_rows, recency
 from tacit.privacy.card import to_markdown
 from tacit.privacy.price import price
 
@@ -80,10 +86,10 @@ def loss(table, p, c, steps):
 
 def test_worked_numbers():
     own, p, made = gradient(seqmf())
-    np.testing.assert_allclose(relative(own).reshape(3, 3), S)
+    np.testing.assert_allclose(relative_transitions(own).reshape(3, 3), S)
     np.testing.assert_allclose(p, VECTOR, rtol=1e-5)
     np.testing.assert_allclose(made, F, rtol=1e-5)
-    c, h = jnp.array([0.5, 0.25, 0.25]), (Q * follow(relative(own), Q)).sum(axis=1)
+    c, h = jnp.array([0.5, 0.25, 0.25]), (Q * apply_transitions(relative_transitions(own), Q)).sum(axis=1)
     np.testing.assert_allclose(h, [-0.0125, 0.065, -0.16], rtol=1e-5)
     r = Q @ p + h
     np.testing.assert_allclose(r, [0.27860338573155985, 0.4828415961305924, 0.07250906892382084], rtol=1e-5)
@@ -96,7 +102,7 @@ def test_worked_numbers():
     np.testing.assert_allclose((Q - 0.5 * (made + 0.1 * Q))[:2], step, rtol=1e-5)
 
 
-def test_the_server_takes_the_printed_step():
+def test_the_server_step_is_the_printed_one():
     """Q − β (ΣF + λQ), through plan, gate and rule."""
     log = from_events(np.zeros(8, int), np.asarray(HISTORY))
     stage = Stage(
@@ -122,8 +128,8 @@ def test_readings_of_the_design_matrix(reading):
     matrix, vector = READINGS[reading]
     one = read(reading)
     own, p, made = gradient(one)
-    np.testing.assert_allclose(design(own.table, own.uses, *reading), matrix)
-    np.testing.assert_allclose(relative(own, *reading).reshape(3, 3), matrix)
+    np.testing.assert_allclose(transition_design(own.table, own.uses, *reading), matrix)
+    np.testing.assert_allclose(relative_transitions(own, *reading).reshape(3, 3), matrix)
     np.testing.assert_allclose(p, vector, rtol=1e-5)
     c = jnp.array([0.5, 0.25, 0.25])
     np.testing.assert_allclose(made, jax.grad(loss)(Q, p, c, jnp.asarray(matrix)), rtol=1e-4)
@@ -143,12 +149,12 @@ def test_the_worked_example_is_the_default_reading():
 @pytest.mark.parametrize("reading", READINGS, ids="/".join)
 def test_readings_of_a_short_history(reading):
     """A short history keeps only the pairs that occur; each reading is the same matrix all the same."""
-    own, _ = habits(jnp.asarray(np.random.default_rng(0).integers(40, size=60)), 40, 128)
+    own, _ = transition_counts(jnp.asarray(np.random.default_rng(0).integers(40, size=60)), 40, 128)
     assert isinstance(own.steps, Rows)
-    made = relative(own, *reading)
+    made = relative_transitions(own, *reading)
     assert (np.diff(made.index)[: int((made.index < made.rows).sum()) - 1] > 0).all()
     n = own.items.shape[0]
-    np.testing.assert_allclose(dense(made).reshape(n, n), design(own.table, own.uses, *reading), rtol=1e-6)
+    np.testing.assert_allclose(dense(made).reshape(n, n), transition_design(own.table, own.uses, *reading), rtol=1e-6)
 
 
 def test_without_sequence_it_is_matrix_factorisation():
@@ -178,8 +184,8 @@ def test_inference(recent, last, expected):
 
 
 def test_a_mean_over_the_session():
-    np.testing.assert_allclose(pooled(Q, jnp.array([2, 1, -1]), "mean"), (Q[1] + Q[2]) / 2)
-    np.testing.assert_allclose(pooled(Q, jnp.array([-1, -1]), "mean"), [0, 0])
+    np.testing.assert_allclose(pool_rows(Q, jnp.array([2, 1, -1]), "mean"), (Q[1] + Q[2]) / 2)
+    np.testing.assert_allclose(pool_rows(Q, jnp.array([-1, -1]), "mean"), [0, 0])
 
 
 # ---- the mathematics ----
@@ -210,34 +216,34 @@ def test_the_dual_is_the_primal():
     for n, d in ((4, 9), (9, 4)):
         rows, target, weight = rng.normal(size=(n, d)), rng.normal(size=n), rng.uniform(size=n) * (np.arange(n) < n - 1)
         p = np.linalg.solve(rows.T @ (weight[:, None] * rows) + 0.3 * np.eye(d), rows.T @ (weight * target))
-        close(narrow_ridge(*(jnp.asarray(x, jnp.float32) for x in (rows, weight, target)), 0.3), p, tolerance=1e-4)
+        close(dual_ridge(*(jnp.asarray(x, jnp.float32) for x in (rows, weight, target)), 0.3), p, tolerance=1e-4)
 
 
 @pytest.mark.slow
 def test_few_steps_and_many_are_the_same_mathematics():
     """A long history keeps a table of steps, a short one the pairs that occur."""
     items = np.random.default_rng(0).integers(40, size=60)
-    short, _ = habits(jnp.asarray(items), 40, 128)
-    long, _ = habits(jnp.asarray(np.append(items, np.full(900, -1))), 40, 128)
+    short, _ = transition_counts(jnp.asarray(items), 40, 128)
+    long, _ = transition_counts(jnp.asarray(np.append(items, np.full(900, -1))), 40, 128)
     assert isinstance(short.steps, Rows)
     assert not isinstance(long.steps, Rows)
     close(short.table, long.table)
     rows = jnp.asarray(np.random.default_rng(1).normal(size=(40, 5)), jnp.float32)
-    for product in (follow, precede):
-        close(product(relative(short), rows), product(relative(long), rows))
+    for product in (apply_transitions, apply_transposed):
+        close(product(relative_transitions(short), rows), product(relative_transitions(long), rows))
 
 
 def test_only_the_most_used_items_are_counted():
-    own, place = habits(jnp.array([5, 3, 3, 7, 5, 3, -1]), 9, 2)
+    own, place = transition_counts(jnp.array([5, 3, 3, 7, 5, 3, -1]), 9, 2)
     assert own.items.tolist() == [3, 5]
     assert own.uses.tolist() == [3, 2]
     assert own.table.tolist() == [[1, 0], [2, 0]]  # 7 stands between 3 and 5 once: no step
     assert place.tolist() == [1, 0, 0, -1, 1, 0, -1]
 
 
-def test_a_window_forgets_what_is_older():
+def test_a_window_drops_older_events():
     items, times = jnp.array([0, 1, 0, 2, -1]), jnp.array([0, 1, 2.5, 3, 0]) * DAY
-    assert since(items, times, 2.0).tolist() == [-1, 1, 0, 2, -1]
+    assert within_days(items, times, 2.0).tolist() == [-1, 1, 0, 2, -1]
     one = seqmf(window=2.0)
     own = one.prepare(plain_history(items)._replace(times=times))
     assert own.uses.tolist() == [1, 1, 1]
@@ -256,7 +262,7 @@ def test_a_window_without_times_is_refused():
 
 
 @pytest.mark.parametrize(("solves", "in_rounds", "at_home"), [("always", 1, 1), ("rounds", 1, 0), ("never", 0, 0)])
-def test_the_vector_and_the_table_have_clocks_of_their_own(solves, in_rounds, at_home):
+def test_when_the_user_vector_is_recomputed(solves, in_rounds, at_home):
     one, start = seqmf(solves=solves), {"vector": jnp.array([0.3, -0.1])}
     own = one.prepare(plain_history(HISTORY))
     for moves, local in (
@@ -273,12 +279,14 @@ def test_newton_ends_where_the_slope_is_zero():
     offered = jnp.arange(6) < 5
 
     def likelihood(p):
-        said = log_shares(offsets + rows @ p, offered)
+        said = masked_log_softmax(offsets + rows @ p, offered)
         return jnp.where(chosen > 0, chosen * said, 0).sum() - 0.5 * p @ p
 
-    p = fit(rows, offsets, chosen, offered, 1.0, 6)
+    p = fit_softmax(rows, offsets, chosen, offered, 1.0, 6)
     assert np.abs(jax.grad(likelihood)(p)).max() < 1e-3
-    np.testing.assert_allclose(shares(offsets, offered), jnp.exp(log_shares(offsets, offered)), rtol=1e-5)
+    np.testing.assert_allclose(
+        masked_softmax(offsets, offered), jnp.exp(masked_log_softmax(offsets, offered)), rtol=1e-5
+    )
 
 
 # ---- stay or switch ----
@@ -303,12 +311,12 @@ def test_on_device_by_hand():
 
 
 def test_recency_counts_other_items():
-    assert newest(jnp.array([3, -1, 5, -1]), 0).tolist() == [5, 3, -1, -1]
+    assert latest_events(jnp.array([3, -1, 5, -1]), 0).tolist() == [5, 3, -1, -1]
     assert recency(jnp.array([4, 4, 1, 4, 2, 2]), jnp.array([1, 2, 4, 0])).tolist() == [2, 0, 1, 0]
     assert recency(jnp.array([-1, -1]), jnp.array([1, -1])).tolist() == [0, 0]
 
 
-def test_cross_entropy_looks_at_own_items_only():
+def test_cross_entropy_uses_own_items_only():
     one = method("seqmf_ce", 5, dim=3)
     params = one.init(jax.random.key(0))
     own = one.prepare(plain_history(HISTORY))
@@ -322,16 +330,16 @@ def days(one, times):
     return own.days.day.tolist(), int(own.days.total)
 
 
-def test_days_are_a_persons_own_and_halves_without_times():
+def test_days_are_counted_per_user_and_halves_without_times():
     one = method("seqmf_eb")
     assert days(one, np.array([0, 0.5, 3, 3.1, 3.2, 9, 9.5, 9.9]) * DAY) == ([0, 1, 1, 1, 2, 2, 2], 3)
     assert days(one, np.zeros(8)) == ([0, 0, 0, 1, 1, 1, 1], 2)
 
 
-def test_a_day_is_asked_given_the_days_before():
+def test_a_day_is_predicted_from_the_days_before():
     one = method("seqmf_eb")
     own = one.prepare(plain_history(HISTORY))
-    drawn = [one_day(jax.random.key(seed), own.days, 3) for seed in range(8)]
+    drawn = [draw_day(jax.random.key(seed), own.days, 3) for seed in range(8)]
     seen = {(float(before.sum()), float(on.sum())) for before, on in drawn}
     assert seen == {(0, 3), (3, 4)}  # the first half given nothing, the second given the first
 
@@ -343,7 +351,7 @@ def test_the_prior_and_its_gradient():
     params = jax.tree.map(lambda leaf: leaf + 0.1, one.init(jax.random.key(0)))
     own, key = one.prepare(plain_history(HISTORY)), jax.random.key(3)
     update = dense_tree(one.local(key, params, {}, own)[1])
-    before, on = one_day(key, own.days, 4)
+    before, on = draw_day(key, own.days, 4)
     index, real = own.habits.items, own.habits.real
     p = one._vector({name: gather(leaf, index) for name, leaf in params.items()}, arrivals(before), real)
     loss = jax.jit(lambda params: one._loss({k: gather(v, index) for k, v in params.items()}, p, before, on, real))
@@ -354,7 +362,7 @@ def test_the_prior_and_its_gradient():
             np.testing.assert_allclose(leaf[at], (up - down) / 0.02, atol=1e-3)
 
 
-def test_the_report_of_somebody_unknown():
+def test_the_report_at_an_empty_history():
     one = method("seqmf_eb", 4, at="empty", stays_too=False)
     b = jnp.array([0.0, 1.0, 0.0, 0.0])
     update = one.local(None, {"b": b}, {}, one.prepare(plain_history(HISTORY)))[1]["b"]
@@ -369,7 +377,7 @@ def test_the_report_of_somebody_unknown():
 # ---- plans ----
 
 EPSILON = {
-    **dict.fromkeys(("seqmf-free", "seqmf-ce", "seqmf-eb", "seqmf-paper", "seqmf-authors"), np.inf),
+    **dict.fromkeys(("seqmf-no-noise", "seqmf-ce", "seqmf-eb", "seqmf-paper", "seqmf-authors"), np.inf),
     **{"seqmf": 4.5, "mf": 0, "on-device": 0},
 }
 ONE_SHAPE = (2560,)  # one bucket: these tests are about answers, and each shape is compiled anew
@@ -466,11 +474,11 @@ def newcomers():
 
 
 @pytest.mark.slow
-def test_a_shared_prior_helps_who_is_new_and_privacy_keeps_part_of_it(newcomers):
+def test_a_shared_prior_helps_new_users_and_noise_keeps_part_of_it(newcomers):
     split, installed = newcomers
-    names = {"on-device": {}, "seqmf-free": {}, "seqmf": {}, "seqmf-eb": {"rounds": 10, "server.rate": 0.2}}
+    names = {"on-device": {}, "seqmf-no-noise": {}, "seqmf": {}, "seqmf-eb": {"rounds": 10, "server.rate": 0.2}}
     found = {name: hit_rate(run_of(name, split.train, **more), split, installed) for name, more in names.items()}
-    gain = found["seqmf-free"] - found["on-device"]
+    gain = found["seqmf-no-noise"] - found["on-device"]
     assert gain > 0.015
     assert found["seqmf-eb"] > found["on-device"] + 0.015
     assert found["seqmf"] > found["on-device"] + 0.4 * gain

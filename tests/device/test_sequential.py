@@ -1,4 +1,4 @@
-"""Sequential baselines: what each network computes, by hand; how pooled sequences are cut; that the fit learns order."""
+"""Sequential baselines: each network against worked numbers, how pooled sequences are split, and that training learns order."""
 
 import math
 from dataclasses import replace
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.toys import same
 from tacit.core.catalog import Catalog
 from tacit.device.method import build
-from tacit.device.methods.bert4rec import gaps
+from tacit.device.methods.bert4rec import draw_masks
 from tacit.device.round import KEYS
 from tacit.errors import PlanError
 from tacit.lab.baselines.central.next_item import Pool, draw_targets, pool
@@ -25,11 +25,11 @@ from tacit.lab.evaluation.scoring import ranks
 from tacit.lab.evaluation.splits import leave_last_out
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
-from tacit.nets.neural.ranking_losses import bpr_max, top1_max
-from tacit.nets.sequence.gru import cell
-from tacit.nets.sequence.session_graph import edges, new_graph, read_out, walked
-from tacit.nets.sequence.transformer import new_blocks, transformed
-from tacit.nets.sequence.windows import Samples
+from tacit.nets.neural.graph import graph_edges, graph_step, new_session_graph, read_out
+from tacit.nets.neural.losses import bpr_max, top1_max
+from tacit.nets.sequence.attention import new_blocks, transformer
+from tacit.nets.sequence.gru import gru_cell
+from tacit.nets.sequence.windows import NextItemSamples
 from tacit.privacy.price import price
 
 KEY = jax.random.key(5, impl=KEYS)
@@ -43,15 +43,15 @@ def made(name: str, items: int = 12, **hyper):
     return build(choose(name, given).stages[0], Catalog(items))
 
 
-def question(before: list[int], target: int, window: int = 6) -> Samples:
+def question(before: list[int], target: int, window: int = 6) -> NextItemSamples:
     """One window, padded in front, and what came next."""
     row = jnp.array([[-1] * (window - len(before)) + before], jnp.int32)
-    return Samples(row, jnp.array([target]), jnp.zeros((1, 0), jnp.int32), jnp.array([True]))
+    return NextItemSamples(row, jnp.array([target]), jnp.zeros((1, 0), jnp.int32), jnp.array([True]))
 
 
 @jax.jit  # as one program: step by step, every operation would be compiled by itself
 def lost_of(method, params, key, some):
-    return method.lost(params, key, some)
+    return method.losses(params, key, some)
 
 
 @jax.jit
@@ -84,7 +84,7 @@ def lists(log: Pool) -> list[list[int]]:
     return sorted(part.tolist() for part in np.split(log.items, starts[1:]))
 
 
-def test_a_pool_is_everybodys_sequences():
+def test_a_pool_has_all_sequences():
     log = movies(40, 60, silos=3)
     assert lists(pool(log)) == by_hand(log)
     held = organisations(log, "month")
@@ -92,7 +92,7 @@ def test_a_pool_is_everybodys_sequences():
     assert len(lists(pool(held))) > len(log), "a person is cut into months"
 
 
-def test_people_of_an_organisation_may_come_in_turns():
+def test_users_of_an_organisation_may_be_interleaved():
     """A log sorted by time: whose an event is says its field, not where it stands."""
     held = organisations(movies(40, 60, silos=3))
     rng = np.random.default_rng(0)
@@ -104,7 +104,7 @@ def test_people_of_an_organisation_may_come_in_turns():
 
 @settings(max_examples=40, deadline=None)
 @given(lengths=st.lists(st.integers(1, 17), min_size=1, max_size=6), stride=st.integers(1, 7), seed=st.integers(0, 99))
-def test_questions_leave_no_event_out(lengths, stride, seed):
+def test_samples_cover_every_event(lengths, stride, seed):
     place = np.concatenate([np.arange(n) for n in lengths])
     log = Pool(np.arange(place.size), place, np.repeat(lengths, lengths) - 1 - place)
     at = draw_targets(np.random.default_rng(seed), log, stride)
@@ -134,15 +134,15 @@ def test_ranking_losses_by_hand():
 
 
 @pytest.mark.parametrize("objective", ["bpr_max", "top1_max"])
-def test_a_target_in_front_loses_less(objective):
+def test_a_higher_target_score_has_a_lower_loss(objective):
     method = made("gru4rec", objective=objective, negatives=5)
     params = method.init(KEY)
     tastes = jnp.stack([2 * params["items"][3], -2 * params["items"][3]])
-    right, wrong = method._lost(params, KEY, tastes, jnp.array([3, 3]))
+    right, wrong = method._losses(params, KEY, tastes, jnp.array([3, 3]))
     assert right < wrong
 
 
-def test_a_few_items_stand_for_all():
+def test_sampled_negatives_estimate_the_full_softmax():
     """Drawn rivals count as often as they would have to be drawn: over many draws they are the softmax of all."""
     few, every = made("gru4rec", 40, negatives=20), made("gru4rec", 40)
     params = every.init(KEY)
@@ -158,7 +158,7 @@ def test_a_few_items_stand_for_all():
 # ---- GRU4Rec ----
 
 
-def test_every_step_of_gru4rec_asks_as_a_device_would():
+def test_training_steps_of_gru4rec_equal_device_scores():
     method = made("gru4rec")
     params = method.init(KEY) | {"bias": jnp.linspace(-1, 1, 12)}
     lost, counts = lost_of(method, params, KEY, question([4, 7, 7, 2], 9))
@@ -181,7 +181,7 @@ def test_the_mean_is_over_places_that_exist():
 # ---- BERT4Rec ----
 
 
-def test_bert4rec_has_as_many_parameters_as_were_counted():
+def test_bert4rec_has_the_published_parameter_count():
     """30,430·100 items, 30·100 positions, 4 blocks of 4(100² + 100) + 100·512 + 512 + 512·100 + 100 + 4·100."""
     hyper = {"dim": 100, "blocks": 4, "heads": 2, "wide": 512, "window": 29}
     method = build(choose("bert4rec", {f"hyper.{k}": v for k, v in hyper.items()}).stages[0], Catalog(30_430))
@@ -203,13 +203,13 @@ def test_a_block_by_hand():
     x = norm(norms[0], x + dense(attention[3], np.concatenate(seen, axis=1)))
     right = norm(norms[1], x + dense(narrow, np.asarray(jax.nn.gelu(dense(wide, x)))))
     given = jax.random.normal(KEY, (3, 4))
-    made = transformed(theta, given, jnp.array([False, True, True]), 2)
+    made = transformer(theta, given, jnp.array([False, True, True]), 2)
     np.testing.assert_allclose(made[1:], right[1:], atol=1e-5)
 
 
-def test_a_share_of_what_is_real_is_hidden_and_at_least_one():
+def test_a_share_of_real_events_is_masked_and_at_least_one():
     real = jnp.arange(20) >= jnp.array([[0], [10], [18], [19], [20]])
-    at, counts = gaps(KEY, real, 0.3)
+    at, counts = draw_masks(KEY, real, 0.3)
     assert counts.sum(1).tolist() == [6, 3, 1, 1, 0]
     for row in range(5):
         hidden = np.asarray(at[row])[np.asarray(counts[row])]
@@ -217,12 +217,12 @@ def test_a_share_of_what_is_real_is_hidden_and_at_least_one():
         assert np.asarray(real)[row, hidden].all()
 
 
-def test_what_bert4rec_hides_it_does_not_see():
+def test_bert4rec_does_not_see_masked_items():
     """The last of three is hidden: what is lost is what a device would be surprised by, whatever stands there."""
     method = made("bert4rec", hidden=0.01)
     params = method.init(KEY)
     draws = jax.random.split(KEY, 32)
-    lost, counts = jax.jit(jax.vmap(lambda key: method.lost(params, key, question([4, 7], 9))))(draws)
+    lost, counts = jax.jit(jax.vmap(lambda key: method.losses(params, key, question([4, 7], 9))))(draws)
     assert (counts.sum(1) == 1).all()
     asks_last = np.isclose(lost[:, 0], surprise(method, params, [4, 7], 9), rtol=1e-5)
     assert 3 < asks_last.sum() < 20, "one of three places, by chance"
@@ -239,7 +239,7 @@ def test_heads_must_divide():
 def test_a_session_graph_by_hand():
     """Items a, b, a, c after a place of padding: a is followed by b and by c, half each."""
     items = jnp.array([-1, 3, 5, 3, 8])
-    into, out = (np.asarray(part) for part in edges(items))
+    into, out = (np.asarray(part) for part in graph_edges(items))
     a, b, c = 1, 2, 4
     right = np.zeros((5, 5))
     right[a, b], right[a, c], right[b, a] = 0.5, 0.5, 1.0
@@ -247,12 +247,12 @@ def test_a_session_graph_by_hand():
     right = np.zeros((5, 5))
     right[b, a], right[c, a], right[a, b] = 1.0, 1.0, 1.0
     np.testing.assert_allclose(into, right)
-    theta, x = new_graph(KEY, 3), jax.random.normal(KEY, (9, 3))[jnp.maximum(items, 0)]
+    theta, x = new_session_graph(KEY, 3), jax.random.normal(KEY, (9, 3))[jnp.maximum(items, 0)]
     theta = {name: leaf + 0.1 for name, leaf in theta.items()}
     sent = [x @ theta[name][:-1] + theta[name][-1] for name in ("edge_in", "edge_out")]
     at_a = jnp.append(sent[0][b], 0.5 * sent[1][b] + 0.5 * sent[1][c])
-    h_a = cell(at_a @ theta["node_input"][:-1] + theta["node_input"][-1], theta["node_state"], x[a])
-    h = walked(theta, items, x)
+    h_a = gru_cell(at_a @ theta["node_input"][:-1] + theta["node_input"][-1], theta["node_state"], x[a])
+    h = graph_step(theta, items, x)
     np.testing.assert_allclose(h[jnp.array([1, 3])], jnp.stack([h_a, h_a]), rtol=1e-5)
     last, W = h[4], {name: np.asarray(leaf) for name, leaf in theta.items()}
     votes = [
@@ -263,7 +263,7 @@ def test_a_session_graph_by_hand():
     np.testing.assert_allclose(read_out(theta, h, items >= 0), taste, rtol=1e-4)
 
 
-def test_sr_gnn_is_surprised_as_a_device_would_be():
+def test_the_loss_of_sr_gnn_equals_device_scores():
     method = made("sr-gnn")
     params = method.init(KEY)
     lost, counts = lost_of(method, params, KEY, question([4, 7, 4, 2], 9))
@@ -279,7 +279,7 @@ TINY = {"width": 6, "dim": 8, "heads": 2, "hidden": 4, "window": 6, "short": 3, 
 @pytest.mark.parametrize("name", ["fedseqrec", pytest.param("fednewsrec", marks=pytest.mark.slow)])
 def test_the_same_network_from_pooled_data(name):
     """The parameters are those of the federated plan; the fit is the device's own loss on everybody's events."""
-    central = choose(f"{name}-cen", {f"hyper.{key}": value for key, value in TINY.items()})
+    central = choose(f"{name}-central", {f"hyper.{key}": value for key, value in TINY.items()})
     federated = choose(name).stages[-1]
     assert set(central.stages[0].trains) == set(federated.trains)
     assert price(central, 4).whole.epsilon == math.inf
@@ -326,7 +326,7 @@ def test_a_session_is_scored_by_itself_or_the_newest_sequence_is(name):
 
 
 @pytest.mark.parametrize("name", CENTRAL)
-def test_nothing_is_promised_of_pooled_data(name):
+def test_pooled_data_has_no_guarantee(name):
     whole = price(choose(name), 100).whole
     assert whole.epsilon == math.inf
     assert any("raw data" in word for word in whole.conditions)
@@ -359,7 +359,7 @@ def chain(people: int = 400, length: int = 20, items: int = 60, seed: int = 0):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CENTRAL)
-def test_each_is_nearly_as_good_as_one_can_be(name):
+def test_each_is_close_to_the_best_possible(name):
     split = leave_last_out(chain(), recent=10)
     hyper = {"dim": 32, "window": 10, "negatives": 0, "rate": 0.005, "batch": 32}
     hyper |= {"epochs": 80, "wide": 64} if name == "bert4rec" else {"epochs": 6}

@@ -1,4 +1,4 @@
-"""Two stages: what each form of the first one is worth, who is covered, and that the second goes on from it."""
+"""Two stages: the guarantee of each form of the first one, who is covered, and that the second continues from it."""
 
 import math
 
@@ -17,7 +17,7 @@ from tacit.lab.data import from_events
 from tacit.lab.data.synthetic import movies
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
-from tacit.nets.sequence.masked_items import contrast
+from tacit.nets.sequence.masked_items import contrastive_losses
 from tacit.privacy.accounting.events import FixedGaussian
 from tacit.privacy.accounting.rdp import renyi_epsilon
 from tacit.privacy.card import card, to_markdown
@@ -51,7 +51,7 @@ def test_an_open_first_stage_voids_the_plan_and_the_conditional_claim_stands_bes
 
 
 @pytest.mark.parametrize(("name", "words"), [("optin", "agreed to take part in"), ("public", "are public")])
-def test_volunteers_are_beside_the_claim_and_everybody_else_is_in_it(name, words):
+def test_the_claim_covers_all_but_the_volunteers(name, words):
     cost, alone = price(choose(f"dp-privrec-two-{name}"), 4832), price(choose("dp-privrec-paper"), 4832).whole
     agreed = int(build_sampler(cost.plan.stages[0].cohort).reach(4832).sum())
     assert cost.whole.epsilon == alone.epsilon
@@ -64,7 +64,7 @@ def test_volunteers_are_beside_the_claim_and_everybody_else_is_in_it(name, words
 
 
 @pytest.mark.parametrize("devices", [100, *(pytest.param(n, marks=pytest.mark.slow) for n in (500, 4832))])
-def test_two_private_stages_are_one_account(devices):
+def test_two_private_stages_are_composed_by_one_accountant(devices):
     cost = price(choose("dp-privrec-two"), devices)
     stages = [next(claim.epsilon for claim in claims if claim.per == "run") for claims in cost.claims]
     assert max(stages) < cost.whole.epsilon <= 8.0
@@ -80,7 +80,7 @@ def test_a_private_first_stage_costs_little():
     assert (alone, both) == (pytest.approx(2.446, abs=1e-3), pytest.approx(2.668, abs=1e-3))
 
 
-def test_plans_that_hide_nothing_have_nothing_beside():
+def test_plans_without_noise_have_no_conditional_claim():
     assert price(choose("privrec-two"), 100).beside == ()
     assert price(choose("dp-privrec"), 100).beside == ()
 
@@ -88,7 +88,7 @@ def test_plans_that_hide_nothing_have_nothing_beside():
 # ---- volunteers ----
 
 
-def test_only_volunteers_are_ever_asked_and_who_joins_changes_nobody():
+def test_only_volunteers_take_part_and_new_users_change_no_cohort():
     sampler = build_sampler(VOLUNTEERS)
     agreed = set(np.flatnonzero(sampler.reach(60)).tolist())
     asked = {int(one) for turn in range(200) for one in sampler.draw(1, 0, turn, 60)}
@@ -100,7 +100,7 @@ def test_only_volunteers_are_ever_asked_and_who_joins_changes_nobody():
     assert build_sampler({"sampler": "fixed", "count": 4}).exposure(7, 60).others == 0
 
 
-def test_too_few_volunteers_are_said():
+def test_too_few_volunteers_are_refused():
     sentence = r"cohort.count must be at most the \d+ devices that agreed, got 50; ask fewer, or raise cohort.share"
     with pytest.raises(PlanError, match=sentence):
         price(choose("dp-privrec-two-optin", {"1.cohort.count": 50}), 60)
@@ -139,7 +139,7 @@ def test_the_second_stage_starts_where_the_first_ended():
     assert all(np.abs(np.asarray(moved[name] - ended[name])).max() > 0 for name in ended)
 
 
-def test_sizes_that_do_not_fit_are_said():
+def test_mismatched_sizes_are_refused():
     sentence = r"Plan stage 2 goes on with 'items' of an earlier stage and must have it in the same shape, \(60, 4\), got \(60, 8\)"
     with pytest.raises(PlanError, match=sentence):
         simulate(choose(small("privrec-two"), {"2.hyper.dim": 8}), movies(40, 60, seed=1), quiet=True)
@@ -191,7 +191,7 @@ def test_a_joint_step_is_the_gradient_of_three_weighted_losses(given, expected):
 
     def masked(theta):
         x = theta["items"].at[jnp.asarray(numbers)].get(mode="clip")
-        item, segment = contrast(theta, mine.shape, x[None], mine.shown[:1])
+        item, segment = contrastive_losses(theta, mine.shape, x[None], mine.shown[:1])
         return expected[1] * item + expected[2] * segment
 
     slope = jax.jit(jax.grad(masked))(params)
@@ -212,7 +212,7 @@ def test_two_weights_of_nothing_are_no_joint_training():
     assert set(params) == set(made(masks=0.0)[1])
 
 
-def test_the_older_name_of_the_two_weights_is_still_understood():
+def test_the_former_name_of_the_two_weights_still_works():
     old, new = (made(**one)[0] for one in ({"masks": 0.5}, {"masks": 0.0, "of_items": 0.5, "of_segments": 0.5}))
     assert old.weights == new.weights == (1.0, 0.5, 0.5)
     for name in (

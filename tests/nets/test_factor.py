@@ -1,13 +1,12 @@
-"""Textbook functions against float64."""
+"""Least squares and neighbour scores against float64."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tacit.nets.counts.neighbours import neighbour_scores
-from tacit.nets.factor.mf import gather, ridge
-from tacit.nets.factor.spd_solve import solve, solve_by_cholesky, solve_by_gradients
+from tacit.nets.counts.item_pairs import neighbour_scores
+from tacit.nets.factor.least_squares import gather, ridge, solve, solve_by_cholesky, solve_by_gradients
 
 N, WIDTH, MANY = 200, 64, 12
 
@@ -54,14 +53,14 @@ def test_ridge_is_the_float64_solution(penalty, scale, d):
     assert error(alone, right[:3]) < bound
 
 
-def test_ridge_does_not_see_padding():
+def test_ridge_ignores_padding():
     table, index, weight = problem(2, 0.3, 16)
     more = np.pad(index, ((0, 0), (0, 37)), constant_values=N), np.pad(weight, ((0, 0), (0, 37)))
     many = jax.vmap(one, (None, 0, 0, None))
     np.testing.assert_allclose(many(table, index, weight, 0.1), many(table, *more, 0.1), rtol=1e-5, atol=1e-6)
 
 
-def test_ridge_of_nothing_is_zero():
+def test_ridge_without_rows_is_zero():
     table, index, weight = problem(3, 0.3, 8)
     np.testing.assert_array_equal(one(table, np.full_like(index[0], N), 0 * weight[0], 0.1), np.zeros(8))
 
@@ -77,7 +76,7 @@ def test_both_solvers_agree_and_have_derivatives():
     np.testing.assert_allclose(slope, np.linalg.inv(np.asarray(matrix, float))[0], rtol=2e-3, atol=1e-5)
 
 
-def test_a_device_does_not_wait_for_its_neighbours_to_converge():
+def test_a_converged_system_does_not_change_in_a_batch():
     """What one device gets does not depend on who is in its chunk."""
     easy, hard = jnp.eye(6), jnp.diag(jnp.geomspace(1.0, 1e4, 6))
     both = jax.vmap(solve_by_gradients)(jnp.stack([easy, hard]), jnp.ones((2, 6)))

@@ -1,4 +1,4 @@
-"""Tensor projections, the recurrent unit, attention and the sequence encoder: by hand, by brute force, by the count."""
+"""Tensor projections, the GRU, attention and the sequence encoder: worked numbers, brute force, parameter counts."""
 
 import itertools
 import math
@@ -9,14 +9,24 @@ import numpy as np
 import pytest
 
 from tacit.core.catalog import Catalog, Field
-from tacit.nets.neural.bounded_sum import summed, unit
+from tacit.nets.neural.chunked import clipped_to_unit, sum_in_chunks
+from tacit.nets.neural.losses import sampled_loss
 from tacit.nets.neural.text import tokens_of, word_counts
-from tacit.nets.sequence.attention import pooled, self_attention, votes
-from tacit.nets.sequence.encoder import Sizes, item_vectors, new_encoder, sampled_loss, tastes
-from tacit.nets.sequence.gru import cell, last_state, new_gru, states
-from tacit.nets.sequence.segments import closeness, divergence, histogram, places, runs
-from tacit.nets.sequence.tensor_projection import changes, new_tensor, project, standardised, with_time
-from tacit.nets.sequence.windows import newest, right_aligned, samples
+from tacit.nets.sequence.attention import additive_attention, attention_weights, self_attention
+from tacit.nets.sequence.encoder import (
+    Sizes,
+    differences,
+    item_vectors,
+    new_encoder,
+    new_tensor,
+    standardised_levels,
+    tensor_projection,
+    user_vectors,
+    with_time,
+)
+from tacit.nets.sequence.gru import gru_cell, gru_last_state, gru_states, new_gru
+from tacit.nets.sequence.segments import closeness, kl_divergence, run_numbers, run_positions, sequence_length_histogram
+from tacit.nets.sequence.windows import newest_sequence, next_item_samples, right_aligned
 
 SMALL = Sizes(width=6, dim=8, heads=2, hidden=4, short=3)
 
@@ -49,11 +59,11 @@ def tensor_of(kernel, offset):
         (OFFSET, [[1.075, -0.13], [1.983, -0.37475], [0.268025, -0.062125]]),
     ],
 )
-def test_projections_by_the_book(offset, right):
-    np.testing.assert_allclose(project(tensor_of(KERNEL, offset), X, jnp.ones(4, bool)), right, atol=1e-6)
+def test_projections_against_worked_numbers(offset, right):
+    np.testing.assert_allclose(tensor_projection(tensor_of(KERNEL, offset), X, jnp.ones(4, bool)), right, atol=1e-6)
 
 
-def test_the_word_bbcd():
+def test_projection_of_a_worked_example():
     """Letter by letter, the coefficients are how often each subword occurs; with the empty one they sum to 16."""
     letters = "bcd"
     steps = jnp.eye(3)[jnp.array([0, 0, 1, 2])]
@@ -61,7 +71,7 @@ def test_the_word_bbcd():
     for k in range(1, 5):
         for word in itertools.product(letters, repeat=k):
             kernel = jnp.stack([jnp.eye(3)[letters.index(letter)][:, None] for letter in word])
-            count = float(project(tensor_of(kernel, jnp.zeros((k, 1))), steps, jnp.ones(4, bool))[-1, 0])
+            count = float(tensor_projection(tensor_of(kernel, jnp.zeros((k, 1))), steps, jnp.ones(4, bool))[-1, 0])
             if count:
                 found["".join(word)] = count
     assert found == {
@@ -71,31 +81,33 @@ def test_the_word_bbcd():
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 5])
-def test_brute_force_agrees(order):
+def test_projection_equals_brute_force(order):
     rng = np.random.default_rng(order)
     kernel, offset, steps = rng.normal(size=(order, 3, 4)), rng.normal(size=(order, 4)), rng.normal(size=(6, 3))
-    made = project(tensor_of(jnp.asarray(kernel), jnp.asarray(offset)), jnp.asarray(steps), jnp.ones(6, bool))
+    made = tensor_projection(tensor_of(jnp.asarray(kernel), jnp.asarray(offset)), jnp.asarray(steps), jnp.ones(6, bool))
     np.testing.assert_allclose(made, brute_force(kernel, offset, steps), rtol=2e-5, atol=2e-5)
 
 
-def test_padding_takes_part_in_nothing():
+def test_projection_ignores_padding():
     padded = jnp.concatenate([jnp.full((3, 2), 9.0), X])
     real = jnp.arange(7) >= 3
     tensor = tensor_of(KERNEL, OFFSET)
-    np.testing.assert_allclose(project(tensor, padded, real), project(tensor, X, jnp.ones(4, bool)), rtol=1e-6)
-    late = changes(with_time(padded, real))
-    np.testing.assert_allclose(late[3:], changes(with_time(X, jnp.ones(4, bool))), rtol=1e-6)
+    np.testing.assert_allclose(
+        tensor_projection(tensor, padded, real), tensor_projection(tensor, X, jnp.ones(4, bool)), rtol=1e-6
+    )
+    late = differences(with_time(padded, real))
+    np.testing.assert_allclose(late[3:], differences(with_time(X, jnp.ones(4, bool))), rtol=1e-6)
     assert not late[:3].any()
 
 
 def test_time_then_difference():
     third = 2 / 3
     right = [[-1, 0.5, -1], [third, 0.5, 1.25], [third, -1.75, 0.25], [third, 0.95, 0.3]]
-    np.testing.assert_allclose(changes(with_time(X, jnp.ones(4, bool))), right, atol=1e-6)
+    np.testing.assert_allclose(differences(with_time(X, jnp.ones(4, bool))), right, atol=1e-6)
     assert with_time(X[:1], jnp.ones(1, bool))[0, 0] == -1  # a single step is at the beginning
 
 
-def test_every_level_starts_as_loud_as_printed():
+def test_initial_variances_are_those_of_the_paper():
     tensor = new_tensor(jax.random.key(0), 3, 400, 200)
     variances = [2 / 600, (400 + 200) / (400**2 + 200), (400**2 + 200) / (400**3 + 200)]
     np.testing.assert_allclose(tensor[:, :-1].var(axis=(1, 2)), variances, rtol=0.02)
@@ -104,7 +116,7 @@ def test_every_level_starts_as_loud_as_printed():
 
 def test_levels_are_standardised():
     y = jax.random.normal(jax.random.key(1), (2, 50)) * 7 + 3
-    made = standardised(y, jnp.array([[1.0, 0.0], [2.0, 5.0]]), y.mean(1), y.var(1))
+    made = standardised_levels(y, jnp.array([[1.0, 0.0], [2.0, 5.0]]), y.mean(1), y.var(1))
     np.testing.assert_allclose(made.mean(1), [0, 5], atol=1e-5)
     np.testing.assert_allclose(made.std(1), [1, 2], atol=1e-3)
 
@@ -124,19 +136,21 @@ GRU = {
         ("reset_after", [0.2716853247799227, -0.1973484345549789]),
     ],
 )
-def test_both_forms_of_the_recurrent_unit(form, right):
+def test_both_forms_of_the_gru(form, right):
     x, h = (jnp.concatenate([jnp.array(GRU[f"{w}{g}"]).T for g in "zrh"], axis=1) for w in "WU")
     state = jnp.concatenate([h, jnp.zeros((1, 6))])
-    np.testing.assert_allclose(cell(jnp.array([0.5, 1.0]) @ x, state, jnp.array([0.1, -0.2]), form), right, atol=1e-6)
+    np.testing.assert_allclose(
+        gru_cell(jnp.array([0.5, 1.0]) @ x, state, jnp.array([0.1, -0.2]), form), right, atol=1e-6
+    )
 
 
-def test_the_recurrent_unit_passes_over_padding():
+def test_the_gru_skips_padding():
     layers = new_gru(jax.random.key(0), 3, 4)
     x = jax.random.normal(jax.random.key(1), (5, 3))
     there = jnp.array([0, 1, 0, 1, 1], bool)
-    alone = last_state(layers, x[jnp.array([1, 3, 4])], jnp.ones(3, bool))
-    np.testing.assert_allclose(last_state(layers, x, there), alone, rtol=1e-6)
-    assert not last_state(layers, x, jnp.zeros(5, bool)).any()
+    alone = gru_last_state(layers, x[jnp.array([1, 3, 4])], jnp.ones(3, bool))
+    np.testing.assert_allclose(gru_last_state(layers, x, there), alone, rtol=1e-6)
+    assert not gru_last_state(layers, x, jnp.zeros(5, bool)).any()
 
 
 def one_by_one(layers, x, there, form):
@@ -144,14 +158,14 @@ def one_by_one(layers, x, there, form):
     h, found = jnp.zeros((x.shape[0], layers[1].shape[0] - 1)), []
     for at in range(x.shape[1]):
         gates = x[:, at] @ layers[0][:-1] + layers[0][-1]
-        h = jnp.where(there[:, at, None], cell(gates, layers[1], h, form), h)
+        h = jnp.where(there[:, at, None], gru_cell(gates, layers[1], h, form), h)
         found.append(h)
     return jnp.stack(found, axis=1)
 
 
 @pytest.mark.parametrize("unroll", [1, 4])
 @pytest.mark.parametrize("form", ["reset_after", "reset_before"])
-def test_the_recurrent_units_slope_is_that_of_its_cells(form, unroll, monkeypatch):
+def test_the_gru_gradient_equals_that_of_its_cells(form, unroll, monkeypatch):
     monkeypatch.setattr("tacit.nets.sequence.gru._UNROLL", {jax.default_backend(): unroll})
     layers = jax.tree.map(lambda x: x + 0.1, new_gru(jax.random.key(0), 3, 4))  # offsets too
     x, weight = jax.random.normal(jax.random.key(1), (3, 6, 3)), jax.random.normal(jax.random.key(2), (3, 6, 4))
@@ -161,31 +175,31 @@ def test_the_recurrent_units_slope_is_that_of_its_cells(form, unroll, monkeypatc
         return (weight * walk(layers, x, there, form) ** 2).sum()
 
     def alone(layers, x, there, form):
-        return jax.vmap(lambda x, there: states(layers, x, there, form))(x, there)
+        return jax.vmap(lambda x, there: gru_states(layers, x, there, form))(x, there)
 
     def slopes(walk):
         return jax.value_and_grad(lost, (1, 2))(walk, layers, x)
 
     jax.tree.map(
         lambda a, b, right: np.testing.assert_allclose([a, b], [right, right], atol=1e-5),
-        *map(slopes, (states, alone, one_by_one)),
+        *map(slopes, (gru_states, alone, one_by_one)),
     )
 
 
 # ---- attention ----
 
 
-def test_the_fusing_vote_by_the_book():
+def test_additive_attention_against_worked_numbers():
     layer = jnp.array([[0.5, 0.3], [-0.2, 0.8], [0.1, -0.6], [0.05, -0.1]])
     vote, both = (layer, jnp.array([0.7, -0.9, 0.02])), jnp.array([[0.2, -0.4, 0.1], [-0.3, 0.5, 0.7]])
-    np.testing.assert_allclose(votes(vote, both, jnp.ones(2, bool)), [0.6049911, 0.3950089], atol=1e-6)
+    np.testing.assert_allclose(attention_weights(vote, both, jnp.ones(2, bool)), [0.6049911, 0.3950089], atol=1e-6)
     right = [0.0024955, -0.044492, 0.3370054]
-    np.testing.assert_allclose(pooled(vote, both, jnp.ones(2, bool)), right, atol=1e-6)
-    np.testing.assert_allclose(pooled(vote, both, jnp.array([True, False])), both[0], atol=1e-6)
-    assert not pooled(vote, both, jnp.zeros(2, bool)).any()
+    np.testing.assert_allclose(additive_attention(vote, both, jnp.ones(2, bool)), right, atol=1e-6)
+    np.testing.assert_allclose(additive_attention(vote, both, jnp.array([True, False])), both[0], atol=1e-6)
+    assert not additive_attention(vote, both, jnp.zeros(2, bool)).any()
 
 
-def test_heads_look_for_themselves():
+def test_heads_attend_independently():
     layers = jax.random.normal(jax.random.key(0), (3, 4, 4))
     x = jax.random.normal(jax.random.key(1), (5, 4))
     made = self_attention(layers, x, jnp.ones(5, bool), 2)
@@ -203,7 +217,7 @@ def test_heads_look_for_themselves():
     ("sizes", "count"),
     [(Sizes(), 1_884_406), (Sizes(encoder="convolution", long="attention"), 2_524_003), (Sizes(32, 32, 4, 16), 12_646)],
 )
-def test_as_many_parameters_as_published(sizes, count):
+def test_parameter_counts_are_those_published(sizes, count):
     leaves = jax.eval_shape(lambda: new_encoder(jax.random.key(0), sizes))
     assert sum(math.prod(leaf.shape) for leaf in leaves.values()) == count
     if sizes == Sizes():
@@ -213,7 +227,7 @@ def test_as_many_parameters_as_published(sizes, count):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", [{}, {"long": "attention"}, {"long": "none"}, {"encoder": "convolution"}])
-def test_padding_changes_neither_items_nor_tastes(change):
+def test_padding_changes_neither_item_nor_user_vectors(change):
     sizes = SMALL._replace(**change)
     theta, key = new_encoder(jax.random.key(0), sizes), jax.random.key(1)
     words = jax.random.normal(key, (3, 4, 6))
@@ -221,27 +235,27 @@ def test_padding_changes_neither_items_nor_tastes(change):
     more = jnp.concatenate([words, jnp.full((3, 2, 6), 7.0)], axis=1)
     padded = item_vectors(theta, sizes, more, jnp.arange(6)[None].repeat(3, 0) < 4)
     np.testing.assert_allclose(padded, short, rtol=1e-5, atol=1e-6)
-    taste, _ = tastes(theta, sizes, short[None], jnp.ones((1, 3), bool))
+    taste, _ = user_vectors(theta, sizes, short[None], jnp.ones((1, 3), bool))
     left = jnp.concatenate([jnp.full((2, 8), 7.0), short])[None]
-    other, _ = tastes(theta, sizes, left, (jnp.arange(5) >= 2)[None])
+    other, _ = user_vectors(theta, sizes, left, (jnp.arange(5) >= 2)[None])
     np.testing.assert_allclose(other, taste, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow
-def test_alone_or_in_a_batch():
+def test_a_batch_equals_single_sequences():
     """By example nobody matters to anybody else; by batch everybody does, until statistics are known."""
     theta = new_encoder(jax.random.key(0), SMALL)
     items, real = jax.random.normal(jax.random.key(1), (4, 5, 8)), jnp.ones((4, 5), bool)
     for norm, same in (("example", True), ("batch", False)):
         sizes = SMALL._replace(norm=norm)
-        together, seen = tastes(theta, sizes, items, real)
-        alone, _ = tastes(theta, sizes, items[:1], real[:1])
+        together, seen = user_vectors(theta, sizes, items, real)
+        alone, _ = user_vectors(theta, sizes, items[:1], real[:1])
         assert np.allclose(alone[0], together[0], atol=1e-5) == same
-        known, _ = tastes(theta, sizes, items[:1], real[:1], seen)
+        known, _ = user_vectors(theta, sizes, items[:1], real[:1], seen)
         assert np.allclose(known[0], together[0], atol=1e-5)
 
 
-def test_some_of_the_items_are_dropped_in_training_alone():
+def test_dropout_applies_in_training_alone():
     sizes = SMALL._replace(drop=0.5)
     theta, words = new_encoder(jax.random.key(0), sizes), jnp.ones((1, 4, 6))
     real = jnp.ones((1, 4), bool)
@@ -250,7 +264,7 @@ def test_some_of_the_items_are_dropped_in_training_alone():
     assert not np.allclose(made[2], made[3])
 
 
-def test_sampled_softmax_by_the_book():
+def test_sampled_softmax_against_worked_numbers():
     scores = jnp.array([[1.2, 0.3, -0.5, 0.8, 0.0]])
     assert float(sampled_loss(scores, jnp.ones((1, 5), bool))[0]) == pytest.approx(0.9403069954959935, abs=1e-6)
     assert float(sampled_loss(scores, jnp.array([[1, 0, 0, 0, 0]], bool))[0]) == pytest.approx(0.0, abs=1e-6)
@@ -280,47 +294,54 @@ def test_every_kind_of_field_is_words():
 @pytest.mark.slow
 def test_windows_stay_inside_their_sequence():
     items, names = jnp.array([5, 6, 7, 8, 9, -1]), jnp.array([0, 0, 1, 1, 1, 0])
-    place = places(items >= 0, names)
-    some = samples(jax.random.key(0), items, place, jnp.array([1, 2, 4, 5, 99]), 3, (4, 10))
+    place = run_positions(items >= 0, names)
+    some = next_item_samples(jax.random.key(0), items, place, jnp.array([1, 2, 4, 5, 99]), 3, (4, 10))
     assert some.before[0].tolist() == [-1, -1, 5]
     assert some.before[2].tolist() == [-1, 7, 8]
     assert some.real.tolist() == [True, False, True, False, False]
     assert some.target[jnp.array([0, 2])].tolist() == [6, 9]
     rivals = np.asarray(some.rivals[2])
     assert not {7, 8, 9} & set(rivals)
-    assert newest(items, place, 4).tolist() == [-1, 7, 8, 9]
-    assert newest(jnp.full(3, -1), jnp.full(3, -1), 2).tolist() == [-1, -1]
+    assert newest_sequence(items, place, 4).tolist() == [-1, 7, 8, 9]
+    assert newest_sequence(jnp.full(3, -1), jnp.full(3, -1), 2).tolist() == [-1, -1]
     assert right_aligned(jnp.array([1, 2, 3]), 2).tolist() == [2, 3]
 
 
 def test_lengths_are_counted_from_two_on():
     real = jnp.arange(9) < 8
     names = jnp.array([0, 0, 1, 2, 2, 2, 2, 2, 0])
-    assert histogram(places(real, names), 4).tolist() == [1, 0, 1]  # lengths 2 and 5; the single one is no sequence
-    assert runs(real, names, None).tolist() == [0, 0, 1, 2, 2, 2, 2, 2, -1]
+    assert sequence_length_histogram(run_positions(real, names), 4).tolist() == [
+        1,
+        0,
+        1,
+    ]  # lengths 2 and 5; the single one is no sequence
+    assert run_numbers(real, names, None).tolist() == [0, 0, 1, 2, 2, 2, 2, 2, -1]
 
 
 C1, C2 = jnp.array([2.0, 1, 1, 0]), jnp.array([0.0, 3, 0, 3])  # of lengths 2, 3, 5, 7
 HOLDOUT = jnp.array([1.0, 2, 2, 0])
 
 
-def test_divergences_by_the_book():
-    assert [float(divergence(c, C1 + C2)) for c in (C1, C2)] == pytest.approx([0.5697171416, 0.3669845875], abs=1e-6)
-    assert [float(divergence(c, HOLDOUT)) for c in (C1, C2)] == pytest.approx([0.2231435513, math.inf], abs=1e-6)
-    smooth = [float(divergence(c, HOLDOUT, 1.0)) for c in (C1, C2)]
+def test_divergences_against_worked_numbers():
+    assert [float(kl_divergence(c, C1 + C2)) for c in (C1, C2)] == pytest.approx([0.5697171416, 0.3669845875], abs=1e-6)
+    assert [float(kl_divergence(c, HOLDOUT)) for c in (C1, C2)] == pytest.approx([0.2231435513, math.inf], abs=1e-6)
+    smooth = [float(kl_divergence(c, HOLDOUT, 1.0)) for c in (C1, C2)]
     assert smooth == pytest.approx([0.0670998971, 0.3850541108], abs=1e-6)
     g = jnp.stack([closeness(c, HOLDOUT, jnp.zeros(()), 1.0) for c in (C1, C2)])
     np.testing.assert_allclose(g / g.sum(), [0.5788255976, 0.4211744024], atol=1e-6)
     assert float(closeness(C2, HOLDOUT, jnp.zeros(()))) == 0.0  # infinitely far, and finite all the same
 
 
-def test_nobody_moves_a_sum_by_more_than_one():
+def test_no_user_changes_a_sum_by_more_than_one():
     rng = np.random.default_rng(0)
     rows = jnp.asarray(rng.normal(size=(7, 3)) * np.logspace(-3, 12, 7)[:, None], jnp.float32).at[3, 1].set(jnp.nan)
-    made = {group: summed(lambda i: unit({"x": rows[i]}, 0.5)["x"], jnp.asarray(6), group) for group in (1, 4, 16)}
+    made = {
+        group: sum_in_chunks(lambda i: clipped_to_unit({"x": rows[i]}, 0.5)["x"], jnp.asarray(6), group)
+        for group in (1, 4, 16)
+    }
     for total in made.values():
         np.testing.assert_allclose(total, made[1], rtol=1e-5, atol=1e-6)
     for i in range(7):
-        length = float(jnp.linalg.norm(unit({"x": rows[i]}, 0.5)["x"]))
+        length = float(jnp.linalg.norm(clipped_to_unit({"x": rows[i]}, 0.5)["x"]))
         assert length <= 1 + 1e-6
         assert length == pytest.approx(min(1.0, float(jnp.linalg.norm(rows[i])) / 0.5), rel=1e-4) or i == 3

@@ -16,7 +16,7 @@ from tacit_papers import Options, paper
 from tacit_papers.dplcf import study
 from tacit_papers.dplcf.orders import CUTS, PRIVATE, always, flat, orders, searched
 from tacit_papers.dplcf.printed import LARGE, SMALL, TABLE6
-from tacit_papers.dplcf.readings import log_of, noise_floor, read, say
+from tacit_papers.dplcf.readings import collect_reports, decode_run, log_from_bits, noise_floor
 from tacit_papers.dplcf.study import (
     CENTRAL,
     ROWS,
@@ -151,16 +151,18 @@ def test_the_paper_s_own_numbers_keep_the_paper_s_orders():
 
 
 def test_rivals_read_the_same_reports(log):
-    said = say(plan_of("DPLCF-SP", 1.0, 5), log.split.train, seed=3)
+    said = collect_reports(plan_of("DPLCF-SP", 1.0, 5), log.split.train, seed=3)
     bits = np.unpackbits(said.reports.packed, axis=1, count=140)
     np.testing.assert_array_equal(said.pairs, bits.T.astype(int) @ bits)
-    lies = log_of(said)
+    lies = log_from_bits(said)
     assert lies.lengths.tolist() == bits.sum(1).tolist()
     assert noise_floor(said) == pytest.approx(math.sqrt(150 * 0.19661193) / 0.46211716, rel=1e-6)
-    tables = [read(said, plan_of(row, 1.0, 5)).params["similarity"] for row in ("LCF-SP", "DPLCF-SP")]
+    tables = [decode_run(said, plan_of(row, 1.0, 5)).params["similarity"] for row in ("LCF-SP", "DPLCF-SP")]
     assert not np.allclose(*tables)
-    with pytest.raises(PlanError, match=r"dplcf-ap has other odds than the plan by which people spoke"):
-        read(said, plan_of("DPLCF-AP", 1.0, 5))
+    with pytest.raises(
+        PlanError, match=r"dplcf-ap has other flip probabilities than the plan that collected the reports"
+    ):
+        decode_run(said, plan_of("DPLCF-AP", 1.0, 5))
 
 
 # ---- central baselines ----

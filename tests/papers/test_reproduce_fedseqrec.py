@@ -124,7 +124,7 @@ def test_pooling_has_its_table(module):
     assert any(note.startswith("F8 (fewer parameters") and ") holds" in note for note in movie.notes)
 
 
-def test_a_plan_that_is_not_on_the_shelf_is_absent(module, monkeypatch):
+def test_a_missing_plan_is_noted(module, monkeypatch):
     monkeypatch.setattr(study, "plan_names", lambda: [n for n in plan_names() if n != "fcf"])
     assert "FCF" not in list(there(ROWS))
     levels = {row: level for row, level in LEVELS.items() if row != "FCF"}
@@ -132,7 +132,7 @@ def test_a_plan_that_is_not_on_the_shelf_is_absent(module, monkeypatch):
     table = made(module, "table3")[0]
     assert table.rows["FCF"]["AUC"].ours is None
     assert table.rows["FCF"]["AUC"].paper == 70.04
-    assert "FCF: the shelf has no plan 'fcf'." in table.notes
+    assert "FCF: there is no built-in plan 'fcf'." in table.notes
 
 
 # ---- orders ----

@@ -45,7 +45,7 @@ def told(plan: Plan, split: Split, seed: int) -> EvaluationResult:
     elif plan.name in SCORES:
         level = SCORES[plan.name]
     else:
-        form = ("s" if plan.name == "fpl-s" else "p") + "FPL" + "+" * (stage.hyper["triples"] > 1)
+        form = ("s" if plan.name == "fpl-sequential" else "p") + "FPL" + "+" * (stage.hyper["triples"] > 1)
         level = 0.2 - (stage.hyper["pi"] - PEAKS[form]) ** 2 / 2
     return answers(level, split, [seed, len(plan.name)])
 

@@ -12,7 +12,7 @@ from tacit.lab.data.sources.frappe import SURROUNDINGS
 from tacit.lab.data.synthetic import movies
 from tacit.privacy.price import price
 from tacit_papers import Options, paper
-from tacit_papers.price_tables import overcounted
+from tacit_papers.prices import overcounted
 from tacit_papers.privrec import stages, study
 from tacit_papers.privrec.orders import falls, faster, order, plateau, reached, rises
 from tacit_papers.privrec.printed import COLUMNS, ORDER, TABLE2, TABLE3

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from tacit.cli import app
 from tacit.lab.experiments.online import Timeline
 from tacit.report import write_paper
-from tacit.report.paper_page import curves
+from tacit.report.page import curves_chart
 from tacit_papers import Options, seqmf
 from tacit_papers.seqmf.printed import CORES, DIM, INSTALLED, METRICS, MILLISECONDS, TABLES
 from tacit_papers.seqmf.study import RIVALS, TUNED, Static, mechanisms, operations, phone_flops, place
@@ -142,7 +142,7 @@ def test_a_page_draws_tables_and_curves(tmp_path):
     page = write_paper(json.loads(json.dumps(found)), tmp_path / "page.html").read_text()
     assert "0.500 ± 0.100 (0.871)" in page
     assert "&lt;b&gt;SeqMF" in page
-    drawn = curves(figure.to_dict())["data"]["values"]
+    drawn = curves_chart(figure.to_dict())["data"]["values"]
     assert [(row["name"], row["y"]) for row in drawn] == [("Full", 0.5), ("Full", 0.6), ("control: no", 0.4)]
     assert drawn[2]["dash"] == [4, 3]
 

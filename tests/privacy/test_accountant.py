@@ -39,7 +39,7 @@ from tacit.privacy.accounting.accountant import (
     rdp_poisson,
 )
 from tacit.privacy.accounting.events import FixedGaussian, FixedPure, Gaussian, PoissonGaussian, Pure, Unbounded
-from tacit_papers.price_tables import overcounted
+from tacit_papers.prices import overcounted
 
 REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE
 MOVIELENS = (4800, 30)

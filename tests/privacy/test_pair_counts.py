@@ -19,7 +19,7 @@ from tacit.errors import PlanError
 from tacit.lab.plans.loader import choose, load_plan
 from tacit.lab.simulation.cooccurrence import count_pairs
 from tacit.lab.simulation.report_collection import PackedReports
-from tacit.nets.counts import pair_counting as nets
+from tacit.nets.counts import item_pairs as nets
 from tacit.privacy.mechanism import build_mechanism
 from tacit.privacy.mechanisms._parts.bits import (
     ODDS_SCALE,
@@ -224,10 +224,10 @@ def test_pairs_are_counted_exactly(rows, width):
     right = said.T.astype(int) @ said.astype(int)
     np.testing.assert_array_equal(cooccurrence_counts(jnp.asarray(said, jnp.uint8)), right)
     packed = jnp.asarray(np.packbits(said, axis=1))
-    words = nets.columns(packed, width)
-    left, other = nets.triangle(words.shape[0])
+    words = nets.packed_columns(packed, width)
+    left, other = nets.tile_pairs(words.shape[0])
     table = np.zeros((words.shape[0] * nets.TILE,) * 2, np.int32)
-    nets.place(table, left, other, np.asarray(nets.by_words(words, left, other)))
+    nets.write_tiles(table, left, other, np.asarray(nets.count_tile_pairs(words, left, other)))
     np.testing.assert_array_equal(table[:width, :width], right)
     assert not table[width:].any()
 
@@ -244,10 +244,10 @@ def test_bytes_are_multiplied_where_there_is_a_gpu(monkeypatch):
 
 def test_tiles_are_mirrored():
     said = np.random.default_rng(0).random((40, 300)) < 0.3
-    words = nets.columns(jnp.asarray(np.packbits(said, axis=1)), 300)
-    left, right = nets.triangle(3)
+    words = nets.packed_columns(jnp.asarray(np.packbits(said, axis=1)), 300)
+    left, right = nets.tile_pairs(3)
     table = np.zeros((384, 384), np.int32)
-    nets.place(table, left, right, np.asarray(nets.by_words(words, left, right)))
+    nets.write_tiles(table, left, right, np.asarray(nets.count_tile_pairs(words, left, right)))
     np.testing.assert_array_equal(table[:300, :300], said.T.astype(int) @ said.astype(int))
 
 

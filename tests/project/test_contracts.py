@@ -48,12 +48,12 @@ METHOD, FLOWER = "A method cannot touch messages, the gate", "Only the files nam
 SILENT, ATTACK = "Methods and nets have no network", "An attack sees what was sent"
 BREACHES = [
     ("server/round.py", "import tacit.device.methods.fcf", BLIND),
-    ("server/rule.py", "from tacit.nets.factor.mf import ridge", BLIND),
+    ("server/rule.py", "from tacit.nets.factor.least_squares import ridge", BLIND),
     ("server/round.py", "import tacit.metrics", BLIND),
     ("server/session/flower.py", "import tacit.device.methods.fcf", BLIND),
     ("server/rule.py", "import importlib", "The server imports nothing by name at run time"),
     ("server/checkpoint.py", "import tacit.lab.data", LAYERS),
-    ("nets/factor/mf.py", "from tacit.privacy.claim import Claim", LAYERS),
+    ("nets/factor/least_squares.py", "from tacit.privacy.claim import Claim", LAYERS),
     ("core/plan.py", "import tacit.privacy.price", LAYERS),
     ("device/round.py", "import tacit.server.rule", LAYERS),
     ("device/node/flower.py", "import tacit.lab.data", LAYERS),
@@ -82,7 +82,7 @@ BREACHES = [
     ("server/rules/new.py", "import tacit.server.rules.count", "Rules are independent of each other"),
     ("device/methods/mru.py", "import socket", SILENT),
     ("device/methods/popularity.py", "import logging", SILENT),
-    ("nets/factor/mf.py", "import pathlib", SILENT),
+    ("nets/factor/least_squares.py", "import pathlib", SILENT),
     ("audit/attacks/sign.py", "from tacit.device.history import History", ATTACK),
     ("audit/membership.py", "import tacit.lab.runs.run", ATTACK),
     ("device/node/node.py", "import flwr", FLOWER),

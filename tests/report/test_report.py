@@ -26,11 +26,17 @@ from tacit.lab.analysis.feasibility import FeasibilityWarning
 from tacit.lab.analysis.report_data import report_data
 from tacit.lab.data import from_events
 from tacit.report import write_picture, write_report
-from tacit.report.chart_theme import CONFIG
-from tacit.report.formatting import bytes_text, distinct, figure, primary, seconds_text, spread, together
+from tacit.report.chart_parts import CONFIG, place_labels, spread_apart
+from tacit.report.formatting import (
+    bytes_text,
+    comparable_groups,
+    number_text,
+    primary_metric,
+    seconds_text,
+    with_distinct_names,
+)
 from tacit.report.html import tag
-from tacit.report.label_placement import place
-from tacit.report.svg import COLOURS
+from tacit.report.page import COLOURS
 
 EVIL = "<script>alert('it')</script>"
 PLANS = {
@@ -159,7 +165,7 @@ def test_light_dark_print_and_phone(text):
     assert 'name="viewport"' in text
 
 
-# ---- what it says ----
+# ---- content ----
 
 
 def test_every_plan_has_its_row_its_claims_and_its_message(dossiers, text):
@@ -175,12 +181,12 @@ def test_every_plan_has_its_row_its_claims_and_its_message(dossiers, text):
         "exactly those of the history",
         "are made up",
         "What is released",
-        "drawn by chance",
+        "drawn at random",
     ):
         assert said in words
 
 
-def test_conditions_and_what_is_not_covered_are_said(dossiers, text):
+def test_conditions_and_exclusions_are_on_the_page(dossiers, text):
     words = Page(text).words
     kept = [one for one in dossiers if 0 < float(one["whole"]["epsilon"]) < float("inf")]
     assert len(kept) == 4
@@ -218,7 +224,7 @@ def test_the_same_device_is_shown_once(dossiers, text):
     assert words.count("Its history") == 1
 
 
-# ---- any number of plans, with or without answers ----
+# ---- any number of plans, with or without an evaluation ----
 
 
 @pytest.mark.parametrize("which", range(len(PLANS)), ids=list(PLANS))
@@ -228,7 +234,7 @@ def test_one_plan_alone(dossiers, tmp_path, which):
     assert dossiers[which]["whole"]["says"] in page.words
 
 
-def test_plans_that_were_asked_other_questions_are_not_compared(dossiers, tmp_path):
+def test_plans_with_other_evaluations_are_not_compared(dossiers, tmp_path):
     other = copy.deepcopy(dossiers[1])
     other["data"]["digest"], other["data"]["name"] = "another", "films"
     page = Page(write_report([dossiers[0], other], tmp_path / "report.html").read_text())
@@ -237,7 +243,7 @@ def test_plans_that_were_asked_other_questions_are_not_compared(dossiers, tmp_pa
     assert len(page.specs["tradeoff-1"]["data"]["values"]) == 1
 
 
-def test_a_run_that_was_not_asked(dossiers, tmp_path):
+def test_a_run_without_an_evaluation(dossiers, tmp_path):
     bare = copy.deepcopy(dossiers[4])
     bare |= {"protocol": None, "metrics": {}, "intervals": {}, "groups": {}, "rounds": []}
     page = Page(write_report([bare], tmp_path / "report.html").read_text())
@@ -253,7 +259,7 @@ def test_without_specimens_no_history_is_in_the_page(dossiers, tmp_path):
 
 
 def test_two_plans_of_one_name_are_told_apart(dossiers):
-    made = distinct([dossiers[0], dossiers[1], dossiers[0]])
+    made = with_distinct_names([dossiers[0], dossiers[1], dossiers[0]])
     assert [one["name"] for one in made] == ["random (1)", "popularity", "random (2)"]
 
 
@@ -278,7 +284,7 @@ def test_zero_and_infinity_have_columns_of_their_own(text):
     assert "'∞'" in axis["axis"]["labelExpr"]
 
 
-def test_verdicts_turn_where_the_reach_says(dossiers, text):
+def test_verdicts_change_at_the_epsilon_of_the_reach(dossiers, text):
     spec = Page(text).specs["tradeoff-1"]
     strips = [row for layer in spec["layer"] for row in layer.get("data", {}).get("values", []) if "strip" in row]
     reach = next(one["reach"] for one in dossiers if one["name"] == "at home")
@@ -320,7 +326,7 @@ def test_the_picture_has_the_colours_of_the_page(text):
 def test_a_picture_of_two_settings_is_refused(dossiers, tmp_path):
     other = copy.deepcopy(dossiers[1])
     other["data"]["digest"] = "another"
-    with pytest.raises(RunError, match="asked the same questions on the same people, got 2 settings"):
+    with pytest.raises(RunError, match="with the same evaluation on the same users, got 2 settings"):
         write_picture([dossiers[0], other], tmp_path / "demo.svg")
 
 
@@ -359,43 +365,43 @@ def test_a_folder_without_a_dossier_is_refused(tmp_path):
 # ---- small parts ----
 
 
-def test_numbers_are_printed_as_people_read_them():
+def test_numbers_are_formatted_readably():
     assert [bytes_text(size) for size in (0, 999, 1000, 123_456, 9.9e6, 2e12)] == [
         *("nothing", "999 B", "1.0 kB", "123 kB", "9.9 MB", "2000 GB")
     ]
     assert [seconds_text(s) for s in (0.0012, 0.5, 61, 600, 7200)] == ["1.2 ms", "0.5 s", "61.0 s", "10.0 min", "2.0 h"]
-    assert [figure(value) for value in (None, True, 12345, 0.5, 2e7, "inf")] == [
+    assert [number_text(value) for value in (None, True, 12345, 0.5, 2e7, "inf")] == [
         *("–", "yes", "12,345", "0.5", "20,000,000", "∞")
     ]
 
 
-def test_the_metric_drawn_is_one_that_all_have():
-    assert primary([{"metrics": {"HR@10": 1, "NDCG@10": 1}}, {"metrics": {"NDCG@10": 0}}]) == "NDCG@10"
-    assert primary([{"metrics": {"AUC": 1, "HR@5": 1}}, {"metrics": {"HR@5": 1, "AUC": 1}}]) == "HR@5"
-    assert primary([{"metrics": {"AUC": 1}}, {"metrics": {}}]) is None
+def test_the_drawn_metric_is_one_that_all_plans_have():
+    assert primary_metric([{"metrics": {"HR@10": 1, "NDCG@10": 1}}, {"metrics": {"NDCG@10": 0}}]) == "NDCG@10"
+    assert primary_metric([{"metrics": {"AUC": 1, "HR@5": 1}}, {"metrics": {"HR@5": 1, "AUC": 1}}]) == "HR@5"
+    assert primary_metric([{"metrics": {"AUC": 1}}, {"metrics": {}}]) is None
 
 
 def test_places_are_moved_apart_and_keep_their_order():
-    moved = spread([0.3, 0.1, 0.2, 9.0], 1.0)
+    moved = spread_apart([0.3, 0.1, 0.2, 9.0], 1.0)
     assert moved[3] == 9.0
     assert moved[1] < moved[2] < moved[0]
     assert np.diff(sorted(moved)).min() >= 1.0 - 1e-9
 
 
-def test_labels_keep_out_of_each_other_s_way():
-    labels = place([["one"], ["two"], ["three"]], [(50, 50), (50, 50), (50, 50)], [], (0, 0, 200, 200))
+def test_labels_do_not_overlap():
+    labels = place_labels([["one"], ["two"], ["three"]], [(50, 50), (50, 50), (50, 50)], [], (0, 0, 200, 200))
     assert len(set(labels)) == 3
-    assert place([["at the edge"]], [(198, 50)], [], (0, 0, 200, 200))[0].align == "right"
+    assert place_labels([["at the edge"]], [(198, 50)], [], (0, 0, 200, 200))[0].align == "right"
 
 
-def test_only_what_was_made_here_is_markup():
+def test_text_is_escaped_and_tags_are_not():
     assert tag("p", "<b>", tag("b", "&"), None, title='"') == '<p title="&quot;">&lt;b&gt;<b>&amp;</b></p>'
 
 
-def test_only_equal_questions_are_compared(dossiers):
+def test_only_equal_evaluations_are_compared(dossiers):
     other = copy.deepcopy(dossiers[1])
     other["protocol"]["candidates"] = "99 sampled"
-    assert [len(group) for group in together([*dossiers, other])] == [len(dossiers), 1]
+    assert [len(group) for group in comparable_groups([*dossiers, other])] == [len(dossiers), 1]
 
 
 # ---- in a browser ----
@@ -403,7 +409,7 @@ def test_only_equal_questions_are_compared(dossiers):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
-def test_a_browser_draws_every_chart_without_a_complaint(text, tmp_path: Path, width: int):
+def test_a_browser_draws_every_chart_without_an_error(text, tmp_path: Path, width: int):
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("no chromium on PATH")

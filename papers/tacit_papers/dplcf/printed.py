@@ -1,4 +1,4 @@
-"""What DPLCF's paper prints (Gao et al. 2020, Tables 1 to 6), to stand beside ours."""
+"""What DPLCF's paper prints (Gao et al. 2020, Tables 1 to 6)."""
 
 # Tables 2 to 5 for the cuts 2 to 10, Table 6 for 20, 30, 40 and 50 neighbours; small is App Usage, large MovieLens.
 TABLE1 = {"small": (871, 1682, 51_935, 0.96455), "large": (74_529, 9953, 18_848_812, 0.97459)}

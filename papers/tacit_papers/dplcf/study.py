@@ -1,4 +1,4 @@
-"""DPLCF's experiment on one log: rival servers on the same lies, the same questions, seed by seed."""
+"""DPLCF's experiment on one log: competing servers on the same reports and the same test cases, seed by seed."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from tacit.lab.experiments.search import SearchResult, SearchTrial
 from tacit.lab.plans.loader import choose
 from tacit.metrics import per_case, rank_and_ties
 from tacit.privacy.price import settle
-from tacit_papers.dplcf.readings import Said, log_of, read, say
+from tacit_papers.dplcf.readings import CollectedReports, collect_reports, decode_run, log_from_bits
 
 NEGATIVES = 99
 CLAMP, RAW = {"server.recipe": "clamp"}, {"server.recipe": "raw"}
@@ -154,7 +154,7 @@ def run_study(
     made, found, everything = Study(log), {}, {}
     made.chosen = {row: tuned(row, log, seeds[0], epsilon) for row in rows if row in CENTRAL}
     for seed in seeds:
-        heard: dict[tuple[int, int], Said] = {}
+        heard: dict[tuple[int, int], CollectedReports] = {}
         candidates = Sampled(log.split, NEGATIVES, seed)
         for row in rows:
             plan = plan_of(row, epsilon, log.neighbours, made.chosen[row].best.settings if row in CENTRAL else None)
@@ -174,9 +174,9 @@ def _answering(
 ) -> Callable[[Candidates], np.ndarray]:
     """How a row ranks everybody's last item among some candidates, once it has learned."""
     if row not in CENTRAL:
-        run = read(_heard(plan, log, heard, seed), plan)
+        run = decode_run(_heard(plan, log, heard, seed), plan)
         return lambda candidates: ranks(run, log.split, candidates, seed=seed)
-    lies = log_of(_heard(plan_of("LCF-SP", epsilon, log.neighbours), log, heard, seed))
+    lies = log_from_bits(_heard(plan_of("LCF-SP", epsilon, log.neighbours), log, heard, seed))
     method = build(plan.stages[0], lies.catalog)
     first = first_factors(method, lies)
     scores = np.asarray(CENTRAL[row].scores(train_epochs(CENTRAL[row].loss, first, method, lies)))
@@ -190,7 +190,7 @@ def tuned(row: str, log: Log, seed: int, epsilon: float) -> SearchResult:
     for is true: a server that has the lies alone could not choose so well.
     """
     inner = leave_last_out(log.split.train)
-    lies = log_of(say(plan_of("LCF-SP", epsilon, log.neighbours), inner.train, seed))
+    lies = log_from_bits(collect_reports(plan_of("LCF-SP", epsilon, log.neighbours), inner.train, seed))
     candidates, tried = Sampled(inner, NEGATIVES, seed), []
     paces = list(product(SEARCH["hyper.rate"], SEARCH["hyper.penalty"]))
     for dim in SEARCH["hyper.dim"]:
@@ -223,11 +223,11 @@ def central_ranks(scores: np.ndarray, split: Split, candidates: Candidates, seed
     return np.asarray(jax.vmap(rank_and_ties)(keys, jnp.asarray(scores), jnp.asarray(target))[0])
 
 
-def _heard(plan: Plan, log: Log, heard: dict, seed: int) -> Said:
+def _heard(plan: Plan, log: Log, heard: dict, seed: int) -> CollectedReports:
     """What people say by this plan's odds, said once."""
     odds = settle(plan.stages[0], len(log.people))[0].thresholds  # pyright: ignore[reportAttributeAccessIssue]
     if odds not in heard:
-        heard[odds] = say(plan, log.split.train, seed)
+        heard[odds] = collect_reports(plan, log.split.train, seed)
     return heard[odds]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from tacit.lab.plans.loader import load_plan, numbers_trained
-from tacit_papers import Cell, Figure, Options, Table, said
+from tacit_papers import Cell, Figure, Options, Table, finding
 from tacit_papers.fedseqrec.figures import Figures
 from tacit_papers.fedseqrec.logs import Log, logs
 from tacit_papers.fedseqrec.orders import central, ranking, why_not
@@ -118,7 +118,7 @@ class Paper:
         paper: dict[str, float] = dict(zip(COLUMNS, printed))
         if row not in found.values:
             table.add(shown, {name: Cell(paper=value) for name, value in paper.items()})
-            table.notes.append(f"{shown}: the shelf has no plan {PLANS[row]!r}.")
+            table.notes.append(f"{shown}: there is no built-in plan {PLANS[row]!r}.")
             return
         cells = {name: Cell.of(found.interval(row, name), paper.get(name)) for name in (*COLUMNS, WHOLE)}
         table.add(shown, cells, found.digests[row])
@@ -182,4 +182,4 @@ def fewer() -> str:
     counted = {name: max(numbers_trained(load_plan(name))) for name in ("fedseqrec-paper", "fednewsrec")}
     words = f"{counted['fedseqrec-paper']:,} against {counted['fednewsrec']:,} as counted here; Bert4Rec is printed with {bert:,}"
     held = counted == {"fedseqrec-paper": ours, "fednewsrec": theirs} and ours < min(theirs, bert)
-    return said("F8 (fewer parameters than FedNewsRec and Bert4Rec, published sizes)", held, words)
+    return finding("F8 (fewer parameters than FedNewsRec and Bert4Rec, published sizes)", held, words)

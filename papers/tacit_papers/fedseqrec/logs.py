@@ -1,4 +1,4 @@
-"""The logs of Li et al. 2022 and how much of them is taken: months as sessions, the last item of each asked."""
+"""The logs of Li et al. 2022 and their size: months as sessions, the last item of each as test case."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Whether the findings of Li et al. 2022 hold in what was measured: each as one sentence that says holds or does not, and why."""
+"""Findings of Li et al. 2022: whether each holds in our measurements, as one sentence with the reason."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -6,7 +6,7 @@ from typing import Protocol
 
 from tacit.lab.evaluation.statistics import PairedTest
 from tacit_papers.fedseqrec.printed import COLUMNS
-from tacit_papers.tables import said
+from tacit_papers.tables import finding
 
 FEDERATED = ("FedSeqRec", "FedNewsRec", "FCF", "FedRec++")  # as in both of the paper's tables, best first
 Points = Sequence[tuple[float, float]]
@@ -31,7 +31,7 @@ def above(name: str, found: Rows, ours: str, theirs: str) -> str:
     below = [metric for metric in COLUMNS if found.mean(ours, metric) <= found.mean(theirs, metric)]
     where = f"not in {', '.join(below)}; " if below else ""
     words = f"{where}{difference(found.compare(ours, theirs, 'NDCG@10'))}"
-    return said(f"{name} ({ours} above {theirs} on every metric)", not below, words)
+    return finding(f"{name} ({ours} above {theirs} on every metric)", not below, words)
 
 
 def difference(one: PairedTest) -> str:
@@ -77,33 +77,35 @@ def gains(moved: Mapping[str, tuple[float, float]]) -> list[str]:
     """F4 and F5: what re-averaging and the tensor layer add to NDCG@5, in per cent, log by log."""
     notes = []
     for log, (averaging, tensor) in moved.items():
-        notes.append(said(f"F4 (re-averaging above averaging, {log})", averaging > 0, f"{averaging:+.1f} % of NDCG@5"))
-        notes.append(said(f"F5 (the tensor layer helps, {log})", tensor > 0, f"{tensor:+.1f} % of NDCG@5"))
+        notes.append(
+            finding(f"F4 (re-averaging above averaging, {log})", averaging > 0, f"{averaging:+.1f} % of NDCG@5")
+        )
+        notes.append(finding(f"F5 (the tensor layer helps, {log})", tensor > 0, f"{tensor:+.1f} % of NDCG@5"))
     if {"MoocData", "MovieData"} <= set(moved):
         more, less = moved["MoocData"][0], moved["MovieData"][0]
         words = f"{more:+.1f} % against {less:+.1f} %"
-        notes.append(said("F4 (more where organisations differ more)", more > less, words))
+        notes.append(finding("F4 (more where organisations differ more)", more > less, words))
     return notes
 
 
 def rises(name: str, row: str, points: Points) -> str:
     """The last point is above the first."""
     (first, low), (last, high) = points[0], points[-1]
-    return said(f"{name} ({row})", high > low, f"from {low:.2f} at {first:g} to {high:.2f} at {last:g}")
+    return finding(f"{name} ({row})", high > low, f"from {low:.2f} at {first:g} to {high:.2f} at {last:g}")
 
 
 def falls(name: str, row: str, points: Points) -> str:
     """Every point is below the one before."""
     values = " > ".join(f"{y:.2f}" for _, y in points)
     broken = [f"{y:.2f} at {x:g} is not below {before:.2f}" for (_, before), (x, y) in pairwise(points) if y >= before]
-    return said(f"{name} ({row})", not broken, "; ".join(broken) if broken else values)
+    return finding(f"{name} ({row})", not broken, "; ".join(broken) if broken else values)
 
 
 def together(means: Mapping[str, float], both: str) -> str:
     """Everybody together is above each one alone."""
     alone = max(value for row, value in means.items() if row != both)
     words = ", ".join(f"{row} {value:.2f}" for row, value in means.items())
-    return said("F6 (together above alone)", means[both] > alone, f"NDCG@10: {words}")
+    return finding("F6 (together above alone)", means[both] > alone, f"NDCG@10: {words}")
 
 
 def settled(name: str, row: str, points: Points) -> str:
@@ -111,4 +113,4 @@ def settled(name: str, row: str, points: Points) -> str:
     values = [y for _, y in points]
     middle = values[(len(values) - 1) // 2]
     words = f"from {values[0]:.2f} over {middle:.2f} to {values[-1]:.2f}"
-    return said(f"{name} ({row})", abs(values[-1] - middle) <= abs(middle - values[0]), words)
+    return finding(f"{name} ({row})", abs(values[-1] - middle) <= abs(middle - values[0]), words)

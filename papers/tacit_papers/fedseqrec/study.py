@@ -1,4 +1,4 @@
-"""FedSeqRec's experiment on one log: every row of its tables trained on the same sessions and asked the same."""
+"""FedSeqRec's experiment on one log: every row of its tables trained on the same sessions and evaluated on the same test cases."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,16 +29,16 @@ PLANS = {
     "FedNewsRec": "fednewsrec",
     "FedRec++": "fedrec-plus",
     "FedSeqRec": "fedseqrec",
-    "FedNewsRec, central": "fednewsrec-cen",
-    "FedSeqRec, central": "fedseqrec-cen",
+    "FedNewsRec, central": "fednewsrec-central",
+    "FedSeqRec, central": "fedseqrec-central",
 }
 ROWS = tuple(row for row in PLANS if "central" not in row)  # of Table 3
 CENTRAL = ("Bert4Rec", "FedNewsRec, central", "FedSeqRec, central")  # of Table 4
-NETWORKS = ("fednewsrec", "fedseqrec", "fednewsrec-cen", "fedseqrec-cen")
+NETWORKS = ("fednewsrec", "fedseqrec", "fednewsrec-central", "fedseqrec-central")
 
 
 def there(rows: Iterable[str]) -> Iterator[str]:
-    """Those rows whose plan is on the shelf."""
+    """Those rows that have a built-in plan."""
     known = set(plan_names())
     return (row for row in rows if PLANS[row] in known)
 
@@ -58,7 +58,7 @@ def _federated(name: str, log: Log, last: int, hyper: Mapping[str, Any]) -> dict
     """Rounds, batches, who is awake and the paper's own rate; a central fit takes as many steps as all of them together."""
     optimiser, steps, awake = hyper.get("optimiser", "adam"), log.size.steps.get(log.paper, 0), AWAKE[log.paper]
     rate = RATE[log.paper] if optimiser == "sgd" else 0.01
-    if name.endswith("-cen"):
+    if name.endswith("-central"):
         every = round(steps * len(log.organisations) * awake)
         return {"hyper.rate": rate, "hyper.optimiser": optimiser, "hyper.epochs": rounds_of(log), "hyper.steps": every}
     cohort = {"sampler": "all"} if awake == 1 else {"sampler": "poisson", "rate": awake}

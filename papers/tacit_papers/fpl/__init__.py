@@ -1,4 +1,4 @@
-"""FPL, Anelli et al. 2021: federated pairwise learning with a say in what is shown, Tables 1 and 2 and Figure 1."""
+"""FPL, Anelli et al. 2021: federated pairwise learning with control over disclosed items, Tables 1 and 2 and Figure 1."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -6,10 +6,10 @@ from typing import Any
 
 from tacit.lab.evaluation.statistics import interval
 from tacit.lab.experiments.search import SearchResult
-from tacit_papers import Cell, Figure, Options, Table, said
+from tacit_papers import Cell, Figure, Options, Table, finding
 from tacit_papers.fpl.study import CORE, FORMS, Log, Study, covered, logs, oldest_first, run_study
 
-ABOUT = "Anelli et al. 2021: pairwise learning in which people say how much of what they have may be seen"
+ABOUT = "Anelli et al. 2021: pairwise learning in which users control the share of their items that is disclosed"
 PARTS = ("table1", "table2", "figure1")
 COLUMNS = ("P@10", "R@10", "F1@10", "IC@10", "G@10")
 
@@ -130,7 +130,7 @@ class _Paper:
         figure.notes += [_peak(row, points, found.log.country) for row, points in found.curves.items()]
         nothing, popular = found.curves["pFPL"][0][1], found.mean("Top-Pop", "F1@10")
         words = f"pFPL at π = 0 has F1@10 {nothing:.4f}, Top-Pop {popular:.4f}"
-        figure.notes.append(said("P3 (π = 0 still beats Top-Pop)", nothing > popular, words))
+        figure.notes.append(finding("P3 (π = 0 still beats Top-Pop)", nothing > popular, words))
         figure.notes.append(
             f"{epochs['pFPL']} epochs of pFPL and {epochs['sFPL']} of sFPL, as each chose. The curve of sFPL is made in the "
             "lab, triple after triple by the same law; its row of Table 2 is made round by round."
@@ -199,16 +199,16 @@ def _orders(found: Study) -> list[str]:
     widths = ", ".join(f"{row} {lists[row]:.0f} different items, F1 {f1[row]:.4f}" for row in lists)
     weak = f1["FCF, as the authors"]
     return [
-        said("P1 (no significant difference)", min(p.values()) >= 0.05, f"F1@10 of {alike}"),
-        said(
+        finding("P1 (no significant difference)", min(p.values()) >= 0.05, f"F1@10 of {alike}"),
+        finding(
             "P4 (VAE is the most accurate)", best == "VAE", f"best is {best} with {f1[best]:.4f}, VAE {f1['VAE']:.4f}"
         ),
-        said(
+        finding(
             "P4 (FCF as the authors ran it is below pFPL)",
             weak < f1["pFPL"],
             f"{weak:.4f} against {f1['pFPL']:.4f}; FCF itself has {f1['FCF']:.4f}",
         ),
-        said("P5 (BPR-MF and pFPL are within a tenth of Top-Pop)", near, widths),
+        finding("P5 (BPR-MF and pFPL are within a tenth of Top-Pop)", near, widths),
     ]
 
 
@@ -244,4 +244,4 @@ def _peak(row: str, points: list[tuple[float, float]], country: str | None) -> s
     best, value = max(points, key=lambda point: point[1])
     beside = f"; the paper's best is {BEST_PI[country][row]:g}" if country else ""
     words = f"F1@10 is highest at π = {best:g}, {value:.4f}, and {points[-1][1]:.4f} at π = 1{beside}"
-    return said(f"P2 ({row} peaks below π = 1)", best < 1, words)
+    return finding(f"P2 ({row} peaks below π = 1)", best < 1, words)

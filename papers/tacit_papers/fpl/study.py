@@ -1,7 +1,7 @@
 """FPL's experiment on one log: settings chosen on a validation part as the paper does, then every row evaluated once.
 
 The learning rate and the number of factors are chosen by BPR-MF and used by FPL and FCF as well; epochs and π by each form of
-FPL, layers and epochs by VAE. What decides is F1@10 on the newest fifth of everybody's training data.
+FPL, layers and epochs by VAE. The criterion is F1@10 on the newest fifth of each user's training data.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -174,7 +174,7 @@ class Study:
         alone, triples = row.startswith("s"), log.triples if row.endswith("+") else 1
         per_epoch = log.records / triples / (1 if alone else log.people)  # as many triples as the log has records
         return choose(
-            "fpl-s" if alone else "fpl",
+            "fpl-sequential" if alone else "fpl",
             {
                 "rounds": max(2, round(epochs * per_epoch)),
                 **{"hyper.rate": rate, "server.rate": rate, "hyper.dim": dim},

@@ -1,4 +1,4 @@
-"""PrivRec, Wang et al. 2021: a meta-learned recommender with privacy for people, Tables 2 to 6, Figures 2 to 9."""
+"""PrivRec, Wang et al. 2021: a meta-learned recommender with user-level privacy, Tables 2 to 6, Figures 2 to 9."""
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -6,8 +6,8 @@ from functools import cached_property
 import numpy as np
 
 from tacit.core.plan import Plan
-from tacit_papers import Cell, Figure, Options, Table, said
-from tacit_papers.price_tables import privrec_tables
+from tacit_papers import Cell, Figure, Options, Table, finding
+from tacit_papers.prices import privrec_tables
 from tacit_papers.privrec.membership import APPS, MOVIES, membership_table
 from tacit_papers.privrec.orders import falls, faster, order, plateau, reached, rises
 from tacit_papers.privrec.printed import COLUMNS, CUTS, ORDER, TABLE2, TABLE3
@@ -195,7 +195,7 @@ class Paper:
         words = (
             f"PrivRec is {gain:+.0%} against PrivRec-SGD on {few.sum()} people with fewer than 20 items to be asked for"
         )
-        figure.notes.append(said("R5, by 20 % or more", bool(few.any()) and gain >= 0.2, words))
+        figure.notes.append(finding("R5, by 20 % or more", bool(few.any()) and gain >= 0.2, words))
         figure.notes.append("group 0: fewer than 20 items in the half that is asked; group 1: everybody.")
         return figure
 

@@ -1,4 +1,4 @@
-"""PrivRec's Table 6: who was among the people a model learned from, ours beside the paper's, and what ε would allow."""
+"""PrivRec's Table 6: membership inference against a trained model, ours beside the paper's, and the bound by ε."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from tacit.privacy.claim import Claim
 from tacit.privacy.price import price
 from tacit_papers.privrec.stages import ON_STAND_IN, PRIVATE, budget_plan
 from tacit_papers.privrec.study import Log, plan_of, quicker
-from tacit_papers.tables import Cell, Table, said
+from tacit_papers.tables import Cell, Table, finding
 
 SHADOWS, SHADOW_PEOPLE = 4, 1000
 COLUMNS = (
@@ -141,8 +141,8 @@ def _orders(rows: dict[str, Row]) -> list[str]:
         shown = ", ".join(f"{row} {value:.3f}" for row, value in {"PrivRec": means["PrivRec"], **noisy}.items())
         by_epsilon = list(noisy.values())
         found += [
-            said(f"R7 by means, noise hides, {form}", means["PrivRec"] > max(by_epsilon), shown),
-            said(
+            finding(f"R7 by means, noise hides, {form}", means["PrivRec"] > max(by_epsilon), shown),
+            finding(
                 f"R7 by means, a larger ε shows more, {form}",
                 by_epsilon == sorted(by_epsilon),
                 "accuracy in the order of ε",
@@ -150,7 +150,7 @@ def _orders(rows: dict[str, Row]) -> list[str]:
         ]
         if form == "as printed":
             words = f"at the same ε and δ, both at the server: {laplace:.3f} against {by_epsilon[-1]:.3f}"
-            found.append(said("R7 by means, Laplace shows more", laplace > by_epsilon[-1], words))
+            found.append(finding("R7 by means, Laplace shows more", laplace > by_epsilon[-1], words))
     return found
 
 

@@ -1,10 +1,10 @@
-"""Whether the findings of Wang et al. 2021 hold in what was measured: each as one sentence that says holds or does not."""
+"""Findings of Wang et al. 2021: whether each holds in our measurements, as one sentence."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from tacit_papers.tables import said
+from tacit_papers.tables import finding
 
 Points = Sequence[tuple[float, float]]
 
@@ -15,7 +15,7 @@ def order(name: str, means: Mapping[str, float], metric: str) -> str:
         f"{low} ({b:.4f}) is not below {high} ({a:.4f})" for (high, a), (low, b) in pairwise(means.items()) if a <= b
     ]
     words = " > ".join(f"{row} {value:.4f}" for row, value in means.items())
-    return said(name, not broken, f"{metric}: " + ("; ".join(broken) if broken else words))
+    return finding(name, not broken, f"{metric}: " + ("; ".join(broken) if broken else words))
 
 
 def plateau(name: str, x: str, curve: Mapping[int, float]) -> str:
@@ -23,20 +23,20 @@ def plateau(name: str, x: str, curve: Mapping[int, float]) -> str:
     values = list(curve.values())
     middle = values[len(values) // 2]
     held = values[-1] > values[0] and values[-1] - middle < middle - values[0]
-    return said(f"{name} in {x}", held, f"from {values[0]:.4f} over {middle:.4f} to {values[-1]:.4f}")
+    return finding(f"{name} in {x}", held, f"from {values[0]:.4f} over {middle:.4f} to {values[-1]:.4f}")
 
 
 def rises(name: str, row: str, points: Points) -> str:
     """Quality rises with ε, by a tenth or more: less is what another draw of the noise may change."""
     values = [y for _, y in points]
     words = f"{row} goes from {values[0]:.4f} at ε = {points[0][0]:g} to {values[-1]:.4f} at ε = {points[-1][0]:g}"
-    return said(f"{name}, rising with ε", values[-1] > 1.1 * values[0], words)
+    return finding(f"{name}, rising with ε", values[-1] > 1.1 * values[0], words)
 
 
 def reached(name: str, row: str, points: Points, without: float) -> str:
     """Below what there is without noise."""
     best = max(y for _, y in points)
-    return said(
+    return finding(
         f"{name}, PrivRec as the bound", best < without, f"the best of {row} is {best:.4f}, without noise {without:.4f}"
     )
 
@@ -45,7 +45,7 @@ def faster(name: str, ours: Points, theirs: Points) -> str:
     """First order takes less time than second, at every number of people."""
     gains = [1 - a / b for (_, a), (_, b) in zip(ours, theirs)]
     words = f"first order takes {min(gains):.0%} to {max(gains):.0%} less time than second"
-    return said(f"{name}, by 10 % or more", min(gains) > 0.0999, words)
+    return finding(f"{name}, by 10 % or more", min(gains) > 0.0999, words)
 
 
 def falls(name: str, cells: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -60,8 +60,8 @@ def falls(name: str, cells: Sequence[Mapping[str, Any]]) -> list[str]:
     off = max(abs(cell["printed"] - cell["reproduced"]) for cell in cells)
     factor = [cell["factor"] for cell in cells]
     return [
-        said(f"{name}, smaller cohorts", ordered("cohort", "delta", 1), "ε falls with the share of people asked"),
-        said(f"{name}, larger δ", ordered("delta", "cohort", -1), "ε falls with a larger δ"),
-        said(f"{name}, reproduced", off < 2e-4, f"the largest difference to the printed cells is {off:.1e}"),
+        finding(f"{name}, smaller cohorts", ordered("cohort", "delta", 1), "ε falls with the share of people asked"),
+        finding(f"{name}, larger δ", ordered("delta", "cohort", -1), "ε falls with a larger δ"),
+        finding(f"{name}, reproduced", off < 2e-4, f"the largest difference to the printed cells is {off:.1e}"),
         f"The printed ε is {min(factor):.1f} to {max(factor):.1f} times what 1000 rounds cost at most.",
     ]

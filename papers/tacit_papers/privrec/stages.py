@@ -1,4 +1,4 @@
-"""PrivRec in one stage and in two, with noise and without: Figures 4 to 7, and which of their orders hold."""
+"""PrivRec in one stage and in two, with noise and without: Figures 4 to 7, and which of their findings hold."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping
@@ -16,10 +16,10 @@ from tacit.privacy.accounting.accountant import calibrate, default_delta
 from tacit.privacy.accounting.events import FixedGaussian
 from tacit.privacy.price import Price, price
 from tacit.privacy.sampler import build_sampler
-from tacit_papers.price_tables import overcounted
+from tacit_papers.prices import overcounted
 from tacit_papers.privrec.orders import order
 from tacit_papers.privrec.study import CHANCE, Log, Study, plan_of, quicker
-from tacit_papers.tables import said
+from tacit_papers.tables import finding
 
 NOISY = {
     "PrivRec": "privrec",
@@ -130,7 +130,7 @@ def in_stages(means: Mapping[str, float], lost: Collection[str] = ()) -> list[st
     def ordered(name: str, rows: Iterable[str]) -> str:
         by_chance = [row for row in rows if row in lost]
         if len(by_chance) > 1:
-            return said(name, False, f"chance ranks most people in {' and in '.join(by_chance)}")
+            return finding(name, False, f"chance ranks most people in {' and in '.join(by_chance)}")
         return order(name, {row: means[row] for row in rows}, "Hits@10")
 
     one, two, private = (row for row in NOISY if "as printed" in row)
@@ -138,7 +138,7 @@ def in_stages(means: Mapping[str, float], lost: Collection[str] = ()) -> list[st
     few, many = AT_EIGHT
     return [
         ordered("R3 by means, as printed", ("PrivRec", two, one)),
-        said("R3, within 10 %", share < 0.1, f"the printed noise costs {share:.0%} of PrivRec's Hits@10"),
+        finding("R3, within 10 %", share < 0.1, f"the printed noise costs {share:.0%} of PrivRec's Hits@10"),
         ordered("R3 by means, stage 1 private too", ("PrivRec", private, one)),
         ordered("R3 by means, at ε = 8", ("PrivRec", many, few)),
         ordered("R3 by means, with less to be noised", ("counts and tastes at ε = 8", one)),

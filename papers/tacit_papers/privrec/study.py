@@ -1,4 +1,4 @@
-"""PrivRec's experiment on one log: rivals trained on the same people, asked for the same likings, seed by seed."""
+"""PrivRec's experiment on one log: all methods trained on the same users and evaluated on the same test cases, seed by seed."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -31,11 +31,11 @@ from tacit_papers.dplcf.study import first_present
 WAY = load_protocol("privrec")
 ROWS = {
     "NCF": "ncf",
-    "PrivRec-CEN": "privrec-cen",
+    "PrivRec-CEN": "privrec-central",
     "PrivRec": "privrec",
     "FedGNN": "fedgnn",
-    "FOFL-SELF": "fofl-self",
-    "NN-SELF": "nn-self",
+    "FOFL-SELF": "privrec-ids-only",
+    "NN-SELF": "privrec-maml",
     "FCF": "fcf",
     "PrivRec-SGD": "privrec-sgd",
     "popularity": "popularity",

@@ -1,4 +1,4 @@
-"""SeqMF, Saiapin et al. 2024: the next app, Tables 1 and 2 in one cut, Figures 2 to 6 cycle by cycle, a phone's cost."""
+"""SeqMF, Saiapin et al. 2024: next-app recommendation, Tables 1 and 2 in one split, Figures 2 to 6 cycle by cycle, a phone's cost."""
 
 import math
 import warnings
@@ -11,7 +11,7 @@ import numpy as np
 from tacit.lab.analysis.feasibility import FeasibilityWarning
 from tacit.lab.evaluation.sessions import active_users, cycles_of, drop_quick_repeats
 from tacit.lab.experiments.online import Timeline
-from tacit_papers import Cell, Figure, Options, Table, said
+from tacit_papers import Cell, Figure, Options, Table, finding
 from tacit_papers.seqmf.printed import CORES, DIM, INSTALLED, METRICS, MILLISECONDS, TABLES
 from tacit_papers.seqmf.study import (
     REGIMES,
@@ -203,9 +203,9 @@ def _orders(found: Static, paper: str) -> list[str]:
     tuned = found.compare(TUNED, "control: untrained Q", "HR@5")
     home = found.compare("seqmf, private", "control: on-device only", "HR@5")
     return [
-        said("S1", min(every) > 0, f"SeqMF is above MF on every metric, by {min(every):+.3f} to {max(every):+.3f}"),
-        said("S2", lost >= 0, f"{rule} is at least as good as SeqMF, {lost:+.3f} in HR@5"),
-        said("S3", abs(near) <= 0.03, f"MF is near MFU, {near:+.3f} in HR@5"),
+        finding("S1", min(every) > 0, f"SeqMF is above MF on every metric, by {min(every):+.3f} to {max(every):+.3f}"),
+        finding("S2", lost >= 0, f"{rule} is at least as good as SeqMF, {lost:+.3f} in HR@5"),
+        finding("S3", abs(near) <= 0.03, f"MF is near MFU, {near:+.3f} in HR@5"),
         f"Training: {trained}. {tuned}.",
         f"Federation: {home}.",
     ]
@@ -234,14 +234,16 @@ def _followed_notes(lines: dict[str, list[Timeline]], paper: str) -> list[str]:
     words = ", ".join(f"{row} {value:.3f}" for row, value in means.items())
     if paper == "LSApp":
         made = [
-            said("S4", full > max(means["SR-od"], means["MRU"]), f"SeqMF Full is above SR-od and MRU; means: {words}"),
-            said("S4", full >= rare >= never, "Full is at least Rare, and Rare at least Global"),
+            finding(
+                "S4", full > max(means["SR-od"], means["MRU"]), f"SeqMF Full is above SR-od and MRU; means: {words}"
+            ),
+            finding("S4", full >= rare >= never, "Full is at least Rare, and Rare at least Global"),
         ]
     else:
         made = [
-            said("S5", abs(full - rare) < 2 * SAME, f"Full and Rare are alike; means: {words}"),
-            said("S5", never < means["SR-od"], "Global is below SR-od"),
-            said("S5", means["MRU"] > full - SAME, "MRU is about as good as SeqMF or better"),
+            finding("S5", abs(full - rare) < 2 * SAME, f"Full and Rare are alike; means: {words}"),
+            finding("S5", never < means["SR-od"], "Global is below SR-od"),
+            finding("S5", means["MRU"] > full - SAME, "MRU is about as good as SeqMF or better"),
         ]
     verb = "cannot be told from" if untrained < SAME else "differs from"
     return [*made, f"SeqMF Full {verb} the same table before any training: {untrained:.4f} in HR@5, on average."]
@@ -257,8 +259,8 @@ def _noised_notes(lines: dict[str, list[Timeline]], epsilon: float) -> list[str]
     best = max((row for row in means if row not in ("no noise", *REGIMES)), key=means.__getitem__)
     words = ", ".join(f"{row} {value:.4f}" for row, value in means.items())
     return [
-        said("S6", printed >= free - SAME, f"QHarmony as printed is no worse than no noise; means: {words}"),
-        said("S6", order, "it is above Kashin, and Kashin above Laplace and k-Harmony"),
+        finding("S6", printed >= free - SAME, f"QHarmony as printed is no worse than no noise; means: {words}"),
+        finding("S6", order, "it is above Kashin, and Kashin above Laplace and k-Harmony"),
         f"The table that was never trained has {untrained:.4f}: QHarmony keeps {printed - untrained:+.4f} of what training "
         f"brings, which is {free - untrained:+.4f}. Of the mechanisms {best} has the most, {means[best]:.4f}.",
         _true_totals(lines, epsilon),

@@ -1,4 +1,4 @@
-"""SeqMF's experiments on one log: rivals and controls under the same questions, in one cut or cycle by cycle."""
+"""SeqMF's experiments on one log: all methods and controls on the same test cases, in one split or cycle by cycle."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ RIVALS: dict[str, tuple[str, dict[str, Any]]] = {
     "SeqMF, printed objective": ("seqmf-paper", PRINTED),
     "control: untrained Q": ("seqmf-authors", UNTRAINED),
     "control: on-device only": ("on-device", {}),
-    "control: public chart": ("seqmf-chart", {}),
+    "control: public chart": ("seqmf-popularity-prior", {}),
     "SeqMF-CE": ("seqmf-ce", {}),
     "SeqMF-EB": ("seqmf-eb", {}),
     "seqmf, private": ("seqmf", {}),
@@ -174,7 +174,7 @@ REGIMES: dict[str, tuple[str, dict[str, Any], Knows]] = {
     "MRU": ("mru", {}, "cycles"),
     "control: untrained Q": ("seqmf-authors", {**STEPS, **UNTRAINED}, "cycles"),
     "control: on-device only": ("on-device", {}, "cycles"),
-    "control: public chart": ("seqmf-chart", {}, "cycles"),
+    "control: public chart": ("seqmf-popularity-prior", {}, "cycles"),
 }
 BOUND, NORM = 3e-3, 1.5e-2  # the largest number of an update at the authors' start, and its length: medians, rounded
 

@@ -103,8 +103,11 @@ class Plan:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Plan":
-        """A plan from plain values; unknown names are refused with the nearest known one."""
-        _known("Plan", values, {"name", "stage"})
+        """A plan from plain values; unknown names are refused with the nearest known one.
+
+        `former_names`, under which a built-in plan can still be loaded, is no part of the plan and is ignored.
+        """
+        _known("Plan", values, {"name", "stage", "former_names"})
         stages = values.get("stage", [])
         if not isinstance(stages, (list, tuple)) or not all(isinstance(s, Mapping) for s in stages):
             raise PlanError(f"Plan.stage must be a list of [[stage]] tables, got {stages!r}.")

@@ -32,10 +32,10 @@ class Method(eqx.Module):
     reads: ClassVar[int | None] = None  # events a round reads, however long the history; None: all. Speed only
     learns: ClassVar[bool]  # whether it learns a user's preference for items not in their history
     item_by_item: ClassVar[bool] = False  # whether one interaction changes one position of an update at most
+    scores: ClassVar[bool] = True  # whether it ranks items; a first stage alone may not
+    for_organisations: ClassVar[bool] = False  # whether a device that trains is an organisation rather than one user
     withholds: ClassVar[bool] = False  # whether it uses `History.share`, the share of items that a user discloses
     pairwise: ClassVar[bool] = False  # whether an update is the steps of pairwise comparisons, which attacks can read
-    scores_nothing: ClassVar[bool] = False  # whether it only prepares a later stage
-    of_organisations: ClassVar[bool] = False  # whether a device may be an organisation with the events of many users
     suggested: ClassVar[dict[str, Any]]  # a Stage that works, as data; a plan may say otherwise
 
     @abstractmethod

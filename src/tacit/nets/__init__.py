@@ -1,1 +1,1 @@
-"""Nets: functions of arrays, textbook material. No person, no protocol, no network."""
+"""Nets: pure functions of arrays, textbook material. No users, no protocol, no network."""

@@ -1,4 +1,4 @@
-"""Report: what trials came to, as one HTML file that opens anywhere and fetches nothing. It reads dossiers alone."""
+"""Report: trials and runs as one HTML file that opens anywhere and fetches nothing, made from their report data alone."""
 
 from pathlib import Path
 from typing import Any
@@ -7,22 +7,22 @@ from tacit.errors import RunError
 
 
 def write_report(dossiers: list[dict[str, Any]], path: str | Path) -> Path:
-    """Write a page about these trials; `tacit.lab.analysis.report_data.dossier` makes what it reads, of a trial or of a run."""
-    from tacit.report.page import page
+    """Write a page about these trials, from their report data: `tacit.lab.analysis.report_data.dossier` of a trial or a run."""
+    from tacit.report.page import report_page
 
-    return _write(path, page(_known(dossiers)))
+    return _write(path, report_page(_known(dossiers)))
 
 
 def write_picture(dossiers: list[dict[str, Any]], path: str | Path) -> Path:
-    """Write privacy against quality as an SVG picture, legible on light and on dark paper."""
-    from tacit.report.svg import picture
+    """Write the privacy-quality chart as an SVG picture, legible on light and on dark backgrounds."""
+    from tacit.report.page import svg_picture
 
-    return _write(path, picture(_known(dossiers)))
+    return _write(path, svg_picture(_known(dossiers)))
 
 
 def write_paper(found: dict[str, Any], path: str | Path) -> Path:
-    """Write a page about a paper's tables and figures, as `tacit reproduce` found them."""
-    from tacit.report.paper_page import paper_page
+    """Write a page of a paper's tables and figures, from the results of `tacit reproduce`."""
+    from tacit.report.page import paper_page
 
     return _write(path, paper_page(found))
 

@@ -1,9 +1,9 @@
-"""Cards: what each plan promises, in words that somebody who has to sign for it can read."""
+"""Claim cards: what each plan promises, in words that the person who signs for it can read."""
 
 from typing import Any
 
-from tacit.report.formatting import Dossier, epsilon_text, figure, kind, number
-from tacit.report.html import Html, join, listed, tag
+from tacit.report.formatting import Dossier, epsilon_text, number, number_text, privacy_level
+from tacit.report.html import Html, bullet_list, join_html, tag
 
 _UNITS = {
     "user": "everything about one person",
@@ -13,26 +13,26 @@ _UNITS = {
 _RELATIONS = {
     "replace_one": "the same run with it exchanged for any other",
     "add_remove": "the same run without it",
-    "zero_out": "the same run in which it says nothing",
+    "zero_out": "the same run in which it sends nothing",
     "one_sided_1_to_0": "the same run without it; in this direction only",
 }
 _MODELS = {
-    "local": "in every message, before it leaves the device, whoever reads it",
+    "local": "in every message, before it leaves the device, for any reader",
     "central": "in what the server releases; the server itself sees more",
 }
 _TRUST = {
-    "nobody": "nobody beyond the device's own software",
-    "server": "the server: it must do what it says with what it sees",
+    "nobody": "only the device's own software",
+    "server": "the server: it must handle the reports as stated",
     "organisation": "the organisation that holds the devices",
 }
-_NONE = "Nothing in these numbers protects anybody from whoever receives the reports."
+_NONE = "Nothing in these numbers protects a user from a recipient of the reports."
 
 
-def cards(dossiers: list[Dossier]) -> Html:
+def claim_cards(dossiers: list[Dossier]) -> Html:
     """A card for each plan."""
     lead = (
-        "One card for each plan. ε bounds how much anybody can learn: the smaller, the safer; 0 is nothing, ∞ is no "
-        "bound. δ is a small allowance for the improbable."
+        "One card for each plan. ε bounds how much an attacker can learn: the smaller, the safer; 0 means nothing, ∞ means no "
+        "bound. δ is the small probability with which the bound may fail."
     )
     return tag("section", tag("h2", "What is promised"), tag("p", lead, cls="lead"), *map(_card, dossiers), id="claims")
 
@@ -41,13 +41,13 @@ def _card(one: Dossier) -> Html:
     whole, card = one["whole"], one["card"]
     head = tag(
         "header",
-        tag("h3", tag("i", cls=f"dot {kind(one)}"), one["name"]),
+        tag("h3", tag("i", cls=f"dot {privacy_level(one)}"), one["name"]),
         tag("p", "ε = ", epsilon_text(whole["epsilon"]), _delta(whole), cls="promise"),
         tag("p", card["in_words"], cls="words"),
     )
-    terms = tag("dl", *(join(tag("dt", name), tag("dd", words)) for name, words in _terms(one) if words))
+    terms = tag("dl", *(join_html(tag("dt", name), tag("dd", words)) for name, words in _terms(one) if words))
     plan = tag("details", tag("summary", f"The plan as a file, digest {one['digest']}"), tag("pre", one["toml"]))
-    return tag("article", head, terms, _claims(card, kind(one) == "kept"), plan, cls="card")
+    return tag("article", head, terms, _claims(card, privacy_level(one) == "kept"), plan, cls="card")
 
 
 def _delta(claim: dict[str, Any]) -> str:
@@ -62,7 +62,7 @@ def _terms(one: Dossier) -> list[tuple[str, Any]]:
         "open": [
             ("Promise", f"None. {_NONE}"),
             ("Must be trusted", _TRUST[whole["trust"]]),
-            ("Seen", listed(visible)),
+            ("Visible", bullet_list(visible)),
             ("Sent so far", _ledger(one["ledger"])),
         ],
         "kept": [
@@ -70,19 +70,19 @@ def _terms(one: Dossier) -> list[tuple[str, Any]]:
             ("Compared with", _RELATIONS[whole["relation"]]),
             ("Holds where", _MODELS[whole["model"]]),
             ("Must be trusted", _TRUST[whole["trust"]]),
-            ("Conditions", listed(whole["conditions"]) if whole["conditions"] else "no further condition"),
-            ("Seen all the same", listed(visible) if visible else "nothing"),
-            ("Not covered", listed(card["not_covered"])),
+            ("Conditions", bullet_list(whole["conditions"]) if whole["conditions"] else "no further condition"),
+            ("Visible nevertheless", bullet_list(visible) if visible else "nothing"),
+            ("Not covered", bullet_list(card["not_covered"])),
             ("Spent so far", _ledger(one["ledger"])),
-            ("Added up by", card["composed_by"]),
-            ("Can it work?", _outlook(one)),
+            ("Composed by", card["composed_by"]),
+            ("Feasibility", _outlook(one)),
         ],
-    }[kind(one)]
-    return [*terms, ("What attacks found", _leakage(card)), ("In one line", tag("code", whole["says"]))]
+    }[privacy_level(one)]
+    return [*terms, ("Attack results", _leakage(card)), ("In one line", tag("code", whole["says"]))]
 
 
 def _leakage(card: dict[str, Any]) -> Any:
-    """How much of a history each attack got right, measured; nothing where none was tried."""
+    """Precision and recall of each attack on a history, as measured; None where no attack was run."""
     found = card.get("leakage")
     if not found:
         return None
@@ -95,7 +95,9 @@ def _leakage(card: dict[str, Any]) -> Any:
             tag("tr", tag("th", one["attack"], scope="row"), *(tag("td", text, cls="number") for text in texts))
         )
     table = tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *rows))
-    return join(tag("div", table, cls="scroll"), tag("p", "Measured, and no bound: a better attack may find more."))
+    return join_html(
+        tag("div", table, cls="scroll"), tag("p", "A measurement, not a bound: a better attack may find more.")
+    )
 
 
 def _ledger(ledger: dict[str, Any]) -> str:
@@ -103,7 +105,7 @@ def _ledger(ledger: dict[str, Any]) -> str:
         if ledger.get("raw_data", {}).get(which):
             return f"ε {epsilon_text(ledger['epsilon'][which])}, raw data"
         count = ledger["messages"][which]
-        return f"ε {epsilon_text(ledger['epsilon'][which])} in {figure(count)} message{'s' if count != 1 else ''}"
+        return f"ε {epsilon_text(ledger['epsilon'][which])} in {number_text(count)} message{'s' if count != 1 else ''}"
 
     median, worst, limit = device("median"), device("worst"), ledger["budget"]["epsilon"]
     words = (
@@ -121,13 +123,13 @@ def _outlook(one: Dossier) -> Any:
         if view["verdict"] in ("no noise", "nothing sent", "raw data"):
             parts.append(f"{stage}{view['verdict']}")
             continue
-        weak, workable = (figure(one["signal_to_noise"][word]) for word in ("weak", "workable"))
+        weak, workable = (number_text(one["signal_to_noise"][word]) for word in ("weak", "workable"))
         parts.append(
             f"{stage}{view['verdict']}: signal to noise {number(view['signal_to_noise']):.2g} at best; from {weak} on it "
             f"is weak, from {workable} on workable, which takes about {number(view['devices_needed']):,.0f} devices"
         )
         if view["advice"]:
-            parts.append(f"What helps: {'; '.join(view['advice'])}")
+            parts.append(f"To improve: {'; '.join(view['advice'])}")
     return [tag("p", part, ".") for part in parts]
 
 
@@ -144,7 +146,7 @@ def _claims(card: dict[str, Any], open_: bool) -> Html:
 
 def _claim(stage: dict[str, Any], claim: dict[str, Any]) -> Html:
     delta = f"{claim['delta']:.1e}" if claim["delta"] else "0"
-    sends = stage.get("sends") or stage["mechanism"] or "nothing sent"  # older versions did not say what a stage sends
+    sends = stage.get("sends") or stage["mechanism"] or "nothing sent"  # dossiers of older versions have no key `sends`
     return tag(
         "tr",
         tag("td", f"{stage['number']}: {stage['method']}, {sends}"),

@@ -1,4 +1,4 @@
-"""Values: what a dossier says, as numbers to draw and words to print."""
+"""Formatting: values of report data as numbers to draw and text to print."""
 
 import json
 import math
@@ -11,7 +11,7 @@ _NOISE = ("epsilon", "epsilon_per_message", "epsilon_of_signs", "noise", "scale"
 
 
 def number(value: Any) -> float:
-    """A number of a dossier; infinity is written there as a word.
+    """A number of a dossier, in which infinity is written as a word.
 
     >>> number("inf")
     inf
@@ -20,7 +20,7 @@ def number(value: Any) -> float:
 
 
 def epsilon_text(value: Any) -> str:
-    """An ε as it is printed.
+    """An ε as text.
 
     >>> epsilon_text("inf"), epsilon_text(7.99995), epsilon_text(0.0)
     ('∞', '8', '0')
@@ -29,8 +29,8 @@ def epsilon_text(value: Any) -> str:
     return "∞" if math.isinf(epsilon) else f"{epsilon:.3g}"
 
 
-def figure(value: Any) -> str:
-    """Any number or word of a table."""
+def number_text(value: Any) -> str:
+    """Any value of a table as text."""
     if isinstance(value, bool) or value is None:
         return "–" if value is None else "yes" if value else "no"
     if isinstance(value, int):
@@ -41,7 +41,7 @@ def figure(value: Any) -> str:
 
 
 def bytes_text(size: float) -> str:
-    """Bytes in the unit a person would choose.
+    """A number of bytes in a readable unit.
 
     >>> bytes_text(0), bytes_text(822), bytes_text(64110)
     ('nothing', '822 B', '64.1 kB')
@@ -62,52 +62,52 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def kind(dossier: Dossier) -> str:
-    """How private a plan is, in one word that decides its colour everywhere: home, kept or open."""
+def privacy_level(dossier: Dossier) -> str:
+    """The privacy level of a plan, which decides its colour everywhere: home (ε = 0), kept (finite ε) or open (ε = ∞)."""
     epsilon = number(dossier["whole"]["epsilon"])
     return "open" if math.isinf(epsilon) else "kept" if epsilon > 0 else "home"
 
 
 def sent_text(dossier: Dossier) -> str:
-    """What a device sent over the run."""
+    """The bytes a device sent over the run, as text."""
     return "raw data" if dossier["pooled"] else bytes_text(dossier["bytes_up_per_device"])
 
 
-def noisy(dossier: Dossier) -> dict[str, Any] | None:
+def first_noisy_stage(dossier: Dossier) -> dict[str, Any] | None:
     """The first stage that adds noise."""
     stages = dossier["plan"]["stage"]
     return next((s for s in stages if s["rounds"] and s["privacy"]["mechanism"] != "none"), None)
 
 
-def verdict(dossier: Dossier) -> str:
-    """The worst outlook of all stages."""
+def worst_verdict(dossier: Dossier) -> str:
+    """The worst feasibility verdict of all stages."""
     if dossier["pooled"]:
         return "raw data"
     order = ("hopeless", "weak", "workable", "raw data", "no noise", "nothing sent")
     return min((view["verdict"] for view in dossier["outlook"]), key=order.index)
 
 
-def family(dossier: Dossier) -> str:
-    """Plans that differ in the size of their noise alone share one line in a chart: everything else, as text."""
-    stages = [{**stage, "privacy": _quiet(stage["privacy"])} for stage in dossier["plan"]["stage"]]
+def line_key(dossier: Dossier) -> str:
+    """The key of a plan's line in a chart: all settings but the size of the noise, as text."""
+    stages = [{**stage, "privacy": _without_noise(stage["privacy"])} for stage in dossier["plan"]["stage"]]
     return json.dumps(stages, sort_keys=True)
 
 
-def _quiet(privacy: dict[str, Any]) -> dict[str, Any]:
+def _without_noise(privacy: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in privacy.items() if name not in _NOISE}
 
 
-def called(dossier: Dossier) -> str:
-    """What such a line is called: the method, its mechanism, and where the noise is added if at home."""
-    stage = noisy(dossier)
+def line_name(dossier: Dossier) -> str:
+    """The name of such a line: the method, its mechanism, and `local` where the device adds the noise."""
+    stage = first_noisy_stage(dossier)
     if stage is None:
         return dossier["name"]
     place = " local" if stage["privacy"].get("place") == "local" else ""
     return f"{stage['method'].replace('_', '-')} {stage['privacy']['mechanism']}{place}"
 
 
-def primary(dossiers: list[Dossier]) -> str | None:
-    """The metric to draw: NDCG@10 where all have it, else the most alike of those that all have."""
+def primary_metric(dossiers: list[Dossier]) -> str | None:
+    """The metric to draw: NDCG@10 where all have it, else the most similar one that all have."""
     common = [name for name in dossiers[0]["metrics"] if all(name in one["metrics"] for one in dossiers)]
     for wanted in _PREFERRED:
         for name in common:
@@ -116,8 +116,8 @@ def primary(dossiers: list[Dossier]) -> str | None:
     return common[0] if common else None
 
 
-def distinct(dossiers: list[Dossier]) -> list[Dossier]:
-    """The same dossiers, numbered where two have one name."""
+def with_distinct_names(dossiers: list[Dossier]) -> list[Dossier]:
+    """The same dossiers, with numbers appended to equal names."""
     counts, seen = Counter(one["name"] for one in dossiers), Counter()
     made = []
     for one in dossiers:
@@ -127,8 +127,8 @@ def distinct(dossiers: list[Dossier]) -> list[Dossier]:
     return made
 
 
-def together(dossiers: list[Dossier]) -> list[list[Dossier]]:
-    """Groups that may be compared: the same people, asked in the same way."""
+def comparable_groups(dossiers: list[Dossier]) -> list[list[Dossier]]:
+    """Groups that may be compared: the same users, the same protocol and candidates."""
     groups: dict[tuple, list[Dossier]] = {}
     for one in dossiers:
         protocol = one["protocol"] or {}
@@ -137,37 +137,8 @@ def together(dossiers: list[Dossier]) -> list[list[Dossier]]:
     return list(groups.values())
 
 
-def interval_of(dossier: Dossier, metric: str) -> tuple[float, float, float]:
+def metric_interval(dossier: Dossier, metric: str) -> tuple[float, float, float]:
     """Mean, low and high; a metric without an interval has the mean three times."""
     mean = dossier["metrics"][metric]
     one = dossier["intervals"].get(metric)
     return (mean, one["low"], one["high"]) if one else (mean, mean, mean)
-
-
-def spread(places: list[float], gap: float) -> list[float]:
-    """Places moved apart until neighbours are at least a gap from each other, as little as possible, order kept.
-
-    >>> spread([0.0, 0.1, 5.0], 1.0)
-    [-0.45, 0.55, 5.0]
-    """
-    order = sorted(range(len(places)), key=places.__getitem__)
-    blocks: list[list[int]] = []
-    for i in order:
-        blocks.append([i])
-        while len(blocks) > 1 and _start(blocks[-1], places, gap) < _end(blocks[-2], places, gap) + gap - 1e-12:
-            last = blocks.pop()
-            blocks[-1] += last
-    moved = list(places)
-    for block in blocks:
-        for step, i in enumerate(block):
-            moved[i] = round(_start(block, places, gap) + step * gap, 12)
-    return moved
-
-
-def _start(block: list[int], places: list[float], gap: float) -> float:
-    middle = sum(places[i] for i in block) / len(block)
-    return middle - gap * (len(block) - 1) / 2
-
-
-def _end(block: list[int], places: list[float], gap: float) -> float:
-    return _start(block, places, gap) + gap * (len(block) - 1)

@@ -1,38 +1,48 @@
-"""The page: every section in order, the charts, the style and the one library that draws them, in one file.
+"""Pages: the report of some runs, the tables and figures of a paper, and one chart as an SVG picture."""
 
-Its content policy forbids the browser to fetch anything and to run any script but the two written here.
-"""
-
-import base64
-import hashlib
-import json
+import re
 from datetime import UTC, datetime
-from functools import cache
-from importlib import resources
 from typing import Any
 
-from tacit.report.chart_theme import CONFIG
-from tacit.report.claim_cards import cards
-from tacit.report.formatting import Dossier, distinct, together
-from tacit.report.html import Html, join, tag
-from tacit.report.sample_message import devices
-from tacit.report.sections import Charts, comparison
+from tacit.errors import RunError
+from tacit.report.chart_parts import (
+    ACCENT,
+    CONFIG,
+    INK,
+    QUIET,
+    Spec,
+    layered_chart,
+    quantity,
+    row_colour,
+    spread_apart,
+    text_marks,
+    tooltips,
+)
+from tacit.report.claim_cards import claim_cards
+from tacit.report.formatting import Dossier, comparable_groups, primary_metric, with_distinct_names
+from tacit.report.html import Html, html_document, join_html, tag
+from tacit.report.sample_message import sample_messages
+from tacit.report.sections import Charts, figure_panel, results_section
+from tacit.report.tradeoff import tradeoff_chart
+
+# ---- the page of runs ----
+
 
 _SECTIONS = (("results", "Results"), ("sent", "What one device sent"), ("claims", "What is promised"))
 
 
-def page(dossiers: list[Dossier]) -> str:
-    """The whole page as text."""
-    dossiers = distinct(dossiers)
-    charts, groups = Charts(), together(dossiers)
-    body = join(
+def report_page(dossiers: list[Dossier]) -> str:
+    """The report of some runs as text."""
+    dossiers = with_distinct_names(dossiers)
+    charts, groups = Charts(), comparable_groups(dossiers)
+    body = join_html(
         _head(dossiers),
-        *(comparison(group, charts, number, len(groups)) for number, group in enumerate(groups, 1)),
-        devices(dossiers, charts),
-        cards(dossiers),
+        *(results_section(group, charts, number, len(groups)) for number, group in enumerate(groups, 1)),
+        sample_messages(dossiers, charts),
+        claim_cards(dossiers),
         _foot(dossiers),
     )
-    return document(_title(dossiers), body, charts.specs)
+    return html_document(_title(dossiers), body, charts.specs)
 
 
 def _title(dossiers: list[Dossier]) -> str:
@@ -65,53 +75,126 @@ def _foot(dossiers: list[Dossier]) -> Html:
     return tag(
         "footer",
         tag("p", f"Made by Tacit {dossiers[0]['tacit']}{day}; {', '.join(versions)}."),
-        tag("p", "This file is complete: it fetches nothing, and its own policy keeps the browser from trying."),
+        tag(
+            "p", "This file is self-contained: it fetches nothing, and its content policy forbids the browser to fetch."
+        ),
     )
 
 
-def document(title: str, body: Html, specs: dict[str, Any]) -> str:
-    """A body with its charts as a file that needs nothing else."""
-    scripts = [library(), _file("page.js")]
-    # "<" never stands in a JSON block as it is, so that no name in it can end the block.
-    data = json.dumps({"config": CONFIG, "specs": specs}, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
-    head = [
-        '<meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<meta name="color-scheme" content="light dark">',
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy(scripts)}">',
-        tag("title", title),
-        f"<style>{_file('style.css')}</style>",
-    ]
+# ---- the page of a paper ----
+
+
+HEIGHT = 300
+_MARKED = re.compile(r"\A(\w+ )?control", re.IGNORECASE)  # controls are drawn faint
+
+
+def paper_page(found: dict[str, Any]) -> str:
+    """The page of one paper, from the results of `tacit reproduce`."""
+    charts = Charts()
     parts = [
-        "<!doctype html>",
-        '<html lang="en-GB">',
-        f"<head>{''.join(head)}</head>",
-        f"<body><main>{body}</main>",
-        f'<script type="application/json" id="charts">{data}</script>',
-        *(f"<script>{script}</script>" for script in scripts),
-        "</body></html>",
+        _table(part) if "rows" in part else _figure(part, number, charts) for number, part in enumerate(found["parts"])
     ]
-    return "\n".join(parts) + "\n"
+    title = f"Tacit: {found['paper']}, ours beside the paper's"
+    head = tag("header", tag("p", "Tacit report", cls="eyebrow"), tag("h1", f"{found['paper']}, reproduced"))
+    says = f"Size {found['size']}, {found['seeds']} seed(s). The paper's own numbers are in brackets."
+    return html_document(title, join_html(head, tag("section", tag("p", says), *parts)), charts.specs)
 
 
-def _policy(scripts: list[str]) -> str:
-    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
-    allowed = " ".join(f"'sha256-{one}'" for one in hashes)
-    rest = "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-    return f"default-src 'none'; script-src {allowed}; {rest}"
+def _table(part: dict[str, Any]) -> Html:
+    head = tag("tr", tag("th", ""), *(tag("th", column) for column in part["columns"]))
+    rows = [
+        tag("tr", tag("th", row), *(tag("td", texts.get(column, "–")) for column in part["columns"]))
+        for row, texts in part["texts"].items()
+    ]
+    return figure_panel(part["title"], tag("table", head, *rows), _caption(part), "wide")
 
 
-def _file(name: str) -> str:
-    return (resources.files("tacit.report") / name).read_text(encoding="utf-8")
+def _figure(part: dict[str, Any], number: int, charts: Charts) -> Html:
+    return figure_panel(part["title"], charts.place(f"figure-{number}", curves_chart(part)), _caption(part), "wide")
 
 
-@cache
-def library() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, with their licence."""
+def _caption(part: dict[str, Any]) -> Html:
+    return join_html(tag("p", f"Measured on: {part['data']}."), *(tag("p", note) for note in part["notes"]))
+
+
+def curves_chart(part: dict[str, Any]) -> Spec:
+    """One line a series, with its name at its end."""
+    lines = {name: [point for point in points if point[1] is not None] for name, points in part["series"].items()}
+    values = [y for points in lines.values() for _, y in points]
+    low, high = min(values), max(values)
+    room = (high - low) or 1.0
+    rows = [
+        {"name": name, "x": x, "y": y, "shown": f"{y:.3f}", **_look(name, number)}
+        for number, (name, points) in enumerate(lines.items())
+        for x, y in points
+    ]
+    places = spread_apart([points[-1][1] for points in lines.values()], 15 / HEIGHT * room * 1.1)
+    ends = [{"name": name, "x": points[-1][0], "y": place} for (name, points), place in zip(lines.items(), places)]
+    x = quantity("x", axis={"title": part["x"], "grid": False}, scale={"nice": False, "zero": False})
+    domain = [min(low, *places) - 0.04 * room, max(high, *places) + 0.04 * room]
+    y = quantity(
+        "y", axis={"title": part["y"], "domain": False, "ticks": False}, scale={"domain": domain, "nice": False}
+    )
+    shown = tooltips(("name", "curve"), ("x", part["x"]), ("shown", part["y"]))
+    dash = {"field": "dash", "type": "nominal", "scale": None, "legend": None}
+    encoding = {
+        "x": x,
+        "y": y,
+        "stroke": row_colour("line"),
+        "strokeDash": dash,
+        "detail": {"field": "name"},
+        "tooltip": shown,
+    }
+    layers = [
+        {"mark": {"type": "line", "strokeWidth": 1.75, "point": False}, "encoding": encoding},
+        {"data": {"values": ends}, **text_marks("name", x, y, align="left", dx=8, fontSize=11)},
+    ]
+    return layered_chart(layers, rows, part["title"], HEIGHT)
+
+
+def _look(name: str, number: int) -> Spec:
+    """The first curve in colour, controls faint and dashed, the others in ink."""
+    if _MARKED.match(name):
+        return {"line": QUIET, "dash": [4, 3]}
+    return {"line": ACCENT if number == 0 else INK, "dash": [1, 0]}
+
+
+# ---- the picture ----
+
+
+WIDTH = 720
+# Colours of the page's style: light, dark. A picture is embedded in other pages, so it has its own background.
+COLOURS = {
+    "paper": ("#fdfdfb", "#14171a"),
+    "ink": ("#1b1f24", "#e9e7e2"),
+    "quiet": ("#667079", "#9aa3ab"),
+    "line": ("#dcdfe1", "#343a40"),
+    "accent": ("#0a7a6b", "#4fc3ae"),
+    "soft": ("#cfe8e2", "#1f4a44"),
+}
+
+
+def svg_picture(dossiers: list[Dossier]) -> str:
+    """The SVG as text; plans with different evaluations do not fit in one picture."""
     import vl_convert
 
-    return (
-        f"/*!\n{_file('vega-licence.txt')}*/\n{vl_convert.javascript_bundle('window.vegaEmbed = vegaEmbed;')}".replace(
-            "</script", "<\\/script"
+    groups = comparable_groups(dossiers)
+    metric = primary_metric(dossiers)
+    if len(groups) > 1 or metric is None:
+        raise RunError(
+            f"A picture shows plans with the same evaluation on the same users, got {len(groups)} settings; "
+            "choose the runs of one."
         )
-    )
+    spec = tradeoff_chart(with_distinct_names(dossiers), metric)
+    del spec["autosize"]
+    title = {"text": metric, "anchor": "start", "fontSize": 13, "fontWeight": "normal", "color": "var(--quiet)"}
+    spec |= {"width": WIDTH, "title": title, "config": CONFIG, "padding": 16, "background": "var(--paper)"}
+    return _coloured(vl_convert.vegalite_to_svg(spec))
+
+
+def _coloured(svg: str) -> str:
+    """Colour variables become light colours; a style sheet replaces them where a dark scheme is preferred."""
+    svg = re.sub(r"var\(--(\w+)\)", lambda found: COLOURS[found[1]][0], svg)
+    rules = [f'[{part}="{light}"]{{{part}:{dark}}}' for light, dark in COLOURS.values() for part in ("fill", "stroke")]
+    style = f"<style>text{{paint-order:stroke}}@media(prefers-color-scheme:dark){{{''.join(rules)}}}</style>"
+    return svg.replace(">", f">{style}", 1)

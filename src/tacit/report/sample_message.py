@@ -1,22 +1,22 @@
-"""What one device sent: its history on the left; on the right, what can be read from its message, plan by plan."""
+"""Sample message: one device's history beside what can be read from its message under each plan."""
 
 from collections.abc import Iterable
 from typing import Any
 
-from tacit.report.charts import sizes
-from tacit.report.formatting import Dossier, bytes_text, kind
-from tacit.report.html import Html, join, tag
+from tacit.report.charts import row_sizes_chart
+from tacit.report.formatting import Dossier, bytes_text, privacy_level
+from tacit.report.html import Html, join_html, tag
 from tacit.report.sections import Charts
 
 _LEAD = (
-    "One device with a history of middling length, and the last message it sent under each plan. Coloured is what is "
-    "really in its history: only the lab knows that, a reader of the message does not."
+    "One device with a history of median length, and the last message it sent under each plan. Items of its history are "
+    "coloured: only the lab knows them, a reader of the message does not."
 )
-_WARNING = "This part shows one person's history. It is for the lab: leave it out of a page that is passed on."
+_WARNING = "This part shows one user's history. It is for the lab: leave it out of a page that is published."
 
 
-def devices(dossiers: list[Dossier], charts: Charts) -> Html | None:
-    """One block for each device shown; most plans show the same one."""
+def sample_messages(dossiers: list[Dossier], charts: Charts) -> Html | None:
+    """One block for each device shown; most plans share one device."""
     shown = [one for one in dossiers if one["specimen"]]
     if not shown:
         return None
@@ -53,14 +53,14 @@ def _chip(label: str, own: bool | None, times: int = 1) -> Html:
 
 def _message(one: Dossier, charts: Charts, name: str) -> Html:
     specimen = one["specimen"]
-    head = tag("h3", tag("i", cls=f"dot {kind(one)}"), one["name"], tag("small", _size(specimen)))
+    head = tag("h3", tag("i", cls=f"dot {privacy_level(one)}"), one["name"], tag("small", _size(specimen)))
     if specimen["kind"] == "nothing":
         return tag("article", head, tag("p", "Nothing leaves the device."))
     if specimen["kind"] == "raw":
         return tag(
             "article",
             head,
-            tag("p", "The whole history, pooled on one machine: what stands on the left is what is seen."),
+            tag("p", "The whole history, pooled on one machine: everything on the left is visible."),
         )
     parts = [_view(view, charts, f"{name}-{i}", specimen) for i, view in enumerate(specimen["views"])]
     return tag("article", head, *parts, _released(specimen, charts, name), _bytes(specimen))
@@ -79,11 +79,11 @@ def _view(view: dict[str, Any], charts: Charts, name: str, specimen: dict[str, A
 
 
 def _claims(view: dict[str, Any], specimen: dict[str, Any] | None) -> Html:
-    """Things named, the true ones coloured."""
+    """Items named in the message, the true ones coloured."""
     chips = [_chip(row["label"], row.get("own"), row["count"]) for row in view["rows"]]
     more = view["said"] - len(view["rows"])
     left = tag("span", f"and {more:,} more", cls="quiet") if more else None
-    return join(tag("p", _claimed(view, specimen)), tag("p", *chips, left, cls="chips"))
+    return join_html(tag("p", _claimed(view, specimen)), tag("p", *chips, left, cls="chips"))
 
 
 def _claimed(view: dict[str, Any], specimen: dict[str, Any] | None) -> str:
@@ -91,17 +91,17 @@ def _claimed(view: dict[str, Any], specimen: dict[str, Any] | None) -> str:
     if true is None:
         return f"The message names {said:,} {noun}."
     if specimen and specimen["mechanism"] == "none" and said == true == own:
-        return f"The message names {said:,} {noun}: exactly those of the history. Whoever reads it knows it all."
+        return f"The message names {said:,} {noun}: exactly those of the history. A reader learns all of it."
     if specimen and specimen["mechanism"] == "none":
         return f"The message names {said:,} {noun}; {true:,} of them are in the history."
     return (
         f"The message claims {said:,} {noun}. {true:,} of them are true, {said - true:,} are made up, and {own - true:,} "
-        f"of the {own:,} in the history are denied. How sure a reader may be of any one is what ε limits."
+        f"of the {own:,} in the history are denied. ε limits how certain a reader can be of any one."
     )
 
 
 def _sizes(view: dict[str, Any], charts: Charts, name: str) -> Html:
-    """The rows that stand out most: drawn, and the first of them written out."""
+    """The rows with the largest values: drawn, and the first of them written out."""
     shown = [row for row in view["rows"] if "numbers" in row][:8]
     digits = _digits(abs(value) for row in shown for value in (row["size"], *row["numbers"]))
     rows = [
@@ -109,13 +109,13 @@ def _sizes(view: dict[str, Any], charts: Charts, name: str) -> Html:
         for row in shown
     ]
     size = "value" if view["width"] == 1 else "norm"
-    head = tag("tr", tag("th", "stand out most"), tag("th", size, cls="number"), tag("th", _columns(view)))
+    head = tag("tr", tag("th", "largest"), tag("th", size, cls="number"), tag("th", _columns(view)))
     table = tag("div", tag("table", tag("thead", head), tag("tbody", *rows), cls="rows"), cls="scroll")
-    return join(tag("p", *_separated(view)), charts.place(name, sizes(view)), table)
+    return join_html(tag("p", *_separated(view)), charts.place(name, row_sizes_chart(view)), table)
 
 
 def _digits(values: Iterable[float]) -> int:
-    """Decimals that suit the largest of some numbers."""
+    """The number of decimals that suits the largest of some numbers."""
     return max(0, 3 - len(str(int(max(values, default=0.0)))) + 1)
 
 
@@ -129,7 +129,7 @@ def _numbers(row: dict[str, Any], view: dict[str, Any], digits: int) -> Html:
     text = "".join(f"{value:+{digits + 5}.{digits}f}" for value in row["numbers"]).replace("-", "−")
     shown = row["size"] if view["width"] > 1 else row["numbers"][0]
     size = tag("td", f"{shown:.{digits}f}".replace("-", "−"), cls="number")
-    return join(size, tag("td", text if view["width"] > 1 else "", cls="numbers"))
+    return join_html(size, tag("td", text if view["width"] > 1 else "", cls="numbers"))
 
 
 def _separated(view: dict[str, Any]) -> list[Any]:
@@ -137,30 +137,30 @@ def _separated(view: dict[str, Any]) -> list[Any]:
     table = f"A row of {view['width']} numbers {rows}" if wide else f"A number {rows}"
     zero = f"; {view['zero']:,} are exactly zero" if view["zero"] else ""
     how = "along the direction most rows share" if wide else "by their numbers"
-    drawn = f"{table}{zero}. Below, the {len(view['rows'])} that stand out most {how}. "
+    drawn = f"{table}{zero}. Below, the {len(view['rows'])} largest {how}. "
     if view["separation"] is None:
         return [drawn]
     percent = round(100 * view["separation"])
-    means = "By this alone, what is in the history stands above what is not in "
-    return [drawn, means, tag("b", f"{percent} %"), f" of all pairs; a coin would get 50 %. {_tells(percent)}"]
+    means = "By this value alone, items of the history rank above other items in "
+    return [drawn, means, tag("b", f"{percent} %"), f" of all pairs; guessing gets 50 %. {_disclosure(percent)}"]
 
 
-def _tells(percent: int) -> str:
+def _disclosure(percent: int) -> str:
     if percent >= 90:
-        return "The message gives the history away."
+        return "The message reveals the history."
     if percent >= 75:
-        return "The message tells much of the history."
-    return "The message tells something of the history." if percent >= 60 else "To this reader it looks like noise."
+        return "The message reveals much of the history."
+    return "The message reveals some of the history." if percent >= 60 else "To this reader it looks like noise."
 
 
 def _signs(view: dict[str, Any]) -> Html:
-    scale = f" The scale of the update, {view['scale']:g}, goes along in the clear." if "scale" in view else ""
+    scale = f" The scale of the update, {view['scale']:g}, is sent in the clear." if "scale" in view else ""
     many = f"{view['said']:,} positions" if view["said"] != 1 else "One position"
     words = (
-        f"{many} out of {view['of']:,}, drawn by chance whatever the history is, and for each a sign: a coin that "
-        f"leans towards the true number there.{scale}"
+        f"{many} out of {view['of']:,}, drawn at random regardless of the history, and for each a sign: a random bit, "
+        f"biased towards the true number there.{scale}"
     )
-    return join(tag("p", words), tag("table", tag("tbody", *map(_sign, view["rows"][:20])), cls="rows"))
+    return join_html(tag("p", words), tag("table", tag("tbody", *map(_sign, view["rows"][:20])), cls="rows"))
 
 
 def _sign(row: dict[str, Any]) -> Html:
@@ -174,25 +174,21 @@ def _sign(row: dict[str, Any]) -> Html:
 
 def _bits(view: dict[str, Any]) -> Html:
     bits, shown = view["bits"], view["bits"][:256]
-    words = (
-        f"{len(bits):,} bits that have no meaning one by one; the server can read them only summed over many devices."
-    )
-    return join(tag("p", words), tag("p", tag("code", shown, "…" if len(bits) > 256 else ""), cls="bits"))
+    words = f"{len(bits):,} bits without meaning one by one; the server can decode only their sum over many devices."
+    return join_html(tag("p", words), tag("p", tag("code", shown, "…" if len(bits) > 256 else ""), cls="bits"))
 
 
 def _released(specimen: dict[str, Any], charts: Charts, name: str) -> Html | None:
-    """Where the server adds the noise: what leaves it."""
+    """The noisy sum that the server releases, where the server adds the noise."""
     made = specimen["released"]
     if not made:
         return None
-    words = (
-        f"That is what the server sees. What it releases is the sum of {made['reports']:,} such reports, with noise:"
-    )
+    words = f"That is what the server sees. It releases the sum of {made['reports']:,} such reports, with noise:"
     views = [_view(view, charts, f"{name}-released-{i}") for i, view in enumerate(made["views"])]
     return tag("div", tag("h4", "What is released"), tag("p", words), *views, cls="released")
 
 
 def _bytes(specimen: dict[str, Any]) -> Html:
-    exact = "the very message" if specimen["exact"] else "asked again with the parameters the run ended with"
+    exact = "the message as sent" if specimen["exact"] else "computed again with the final parameters of the run"
     words = f"stage {specimen['stage']}, round {specimen['round']}; {exact}; on the wire it begins "
     return tag("p", words, tag("code", specimen["head"], " …"), cls="wire")

@@ -13,7 +13,7 @@ from tacit.lab.analysis.report_data import report_data
 from tacit.lab.data import from_events
 from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.experiments.compare import compare
-from tacit.report.tradeoff import tradeoff
+from tacit.report.tradeoff import tradeoff_chart
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 LOG = taste_groups(users=70, items=40, events=12)
@@ -61,10 +61,10 @@ def test_the_picture_marks_it(found):
     (view,) = dossiers[0]["specimen"]["views"]  # what one device said of forty items, some of it true
     assert (view["kind"], view["leaf"], view["of"]) == ("claims", "items", 40)
     assert 0 < view["true"] <= view["said"]
-    drawn = json.dumps(tradeoff(dossiers, "NDCG@10"), ensure_ascii=False)
-    assert "noise floor in people: 8 at ε 1 … 1 at ε 4" in drawn
+    drawn = json.dumps(tradeoff_chart(dossiers, "NDCG@10"), ensure_ascii=False)
+    assert "noise floor in users: 8 at ε 1 … 1 at ε 4" in drawn
     old = [{key: value for key, value in one.items() if key != "floor"} for one in dossiers]
-    assert "noise floor" not in json.dumps(tradeoff(old, "NDCG@10"), ensure_ascii=False)
+    assert "noise floor" not in json.dumps(tradeoff_chart(old, "NDCG@10"), ensure_ascii=False)
 
 
 def test_any_mechanism_may_have_one():

@@ -26,7 +26,7 @@ from tacit.lab.experiments.trial import trial
 from tacit.lab.experiments.tune import tune
 from tacit.lab.plans.loader import load_plan
 from tacit.lab.runs.run import simulate
-from tacit.report.page import page as render
+from tacit.report.page import report_page as render
 
 DAY = 86_400.0
 

@@ -172,10 +172,10 @@ def test_installed_is_everything_a_person_ever_uses(log):
 
 def test_a_chart_is_how_often_people_go_somewhere():
     log = from_events(np.array([0, 0, 0, 1, 1]), np.array([0, 0, 1, 1, 2]), n_items=4)
-    b = np.asarray(simulate("seqmf-chart", log, quiet=True).params["b"])
+    b = np.asarray(simulate("seqmf-popularity-prior", log, quiet=True).params["b"])
     np.testing.assert_allclose(np.exp(b), (np.array([1, 2, 1, 0]) + 0.25) / 5, rtol=1e-6)
     with pytest.raises(Exception, match=r"a pooled chart gives b alone, got rank = 0 and stays_too = True"):
-        simulate(load_plan("seqmf-chart").with_setting("hyper", {"at": "day"}), log, quiet=True)
+        simulate(load_plan("seqmf-popularity-prior").with_setting("hyper", {"at": "day"}), log, quiet=True)
 
 
 def test_no_rounds_train_nothing(log):

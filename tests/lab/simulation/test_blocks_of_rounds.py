@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.toys import Hand, close, same, small_world
 from tacit.device.gate import send
 from tacit.device.history import plain_history
-from tacit.device.methods.fpl import PairwiseLearning
+from tacit.device.methods.fpl import FPL
 from tacit.device.round import KEYS, enter, new_home, work
 from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.plans.loader import choose
@@ -20,7 +20,7 @@ from tacit.lab.simulation.buckets import bucket_cost, homes_by_id
 from tacit.lab.simulation.engine import _used
 from tacit.lab.simulation.federation import Federation, Performance
 from tacit.lab.simulation.stage_runner import SCANNED
-from tacit.nets.factor.bpr import had_of, not_had
+from tacit.nets.factor.bpr import kth_unowned, owned_items
 from tacit.privacy.mechanism import build_mechanism
 from tacit.server.round import open_round
 
@@ -120,7 +120,7 @@ def test_the_number_of_buckets_is_bounded_for_many_rounds():
 
 @jax.jit
 def every_rival(items: jax.Array, size: jax.Array) -> jax.Array:
-    return jax.vmap(lambda k: not_had(k, had_of(items, size, 700)))(jnp.arange(700, dtype=jnp.int32))
+    return jax.vmap(lambda k: kth_unowned(k, owned_items(items, size, 700)))(jnp.arange(700, dtype=jnp.int32))
 
 
 @given(st.sets(st.integers(0, 699), max_size=300), st.sampled_from([0, 5, 290]))
@@ -161,7 +161,7 @@ def test_rows_of_zeros_are_not_counted():
 
 
 def test_rows_of_a_pair_are_sorted_and_padding_is_last():
-    method = PairwiseLearning(WORLD.catalog, dim=3, pi=0.5)
+    method = FPL(WORLD.catalog, dim=3, pi=0.5)
     own = method.prepare(plain_history(jnp.arange(0, 60, 2)))
     params, local = method.init(jax.random.key(0)), method.enter(jax.random.key(1), own)
     keys = jax.random.split(jax.random.key(2), 200)

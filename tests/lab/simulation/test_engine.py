@@ -119,28 +119,28 @@ def test_the_debug_executor_agrees():
 
 
 def test_the_debug_executor_names_the_device(monkeypatch):
-    from tacit.device.methods.fcf import FederatedCollaborativeFiltering
+    from tacit.device.methods.fcf import FCF
 
     def broken(self, Q, p, own):
         return Q * jnp.where(own.index[0] == 0, jnp.nan, 1.0)
 
     world = from_events(np.array([0, 0, 1, 1, 2]), np.array([3, 4, 0, 5, 2]), n_items=6)
     world = Population(world.catalog, world.offsets, world.items, users=["ada", "bob", "eve"])
-    monkeypatch.setattr(FederatedCollaborativeFiltering, "_gradient", broken)
+    monkeypatch.setattr(FCF, "_gradient", broken)
     with pytest.raises(DeviceError, match=r"device 'bob', round 0, stage 1 .*not finite"):
         run(fcf(), world, performance=Performance("debug"))
 
 
 def test_updates_that_are_not_finite_are_sent_as_zero_and_counted(monkeypatch):
-    from tacit.device.methods.fcf import FederatedCollaborativeFiltering
+    from tacit.device.methods.fcf import FCF
 
-    honest = FederatedCollaborativeFiltering._gradient
+    honest = FCF._gradient
 
     def broken(self, Q, p, own):
         rows = honest(self, Q, p, own)
         return rows.with_value(rows.value * jnp.where(own.index[0] == 0, jnp.nan, 1.0))
 
-    monkeypatch.setattr(FederatedCollaborativeFiltering, "_gradient", broken)
+    monkeypatch.setattr(FCF, "_gradient", broken)
     world = small_world(30)
     # A method is a static argument of jit: another hyper-parameter keeps the broken program apart.
     plan = fcf(rounds=3).with_setting("hyper.spread", 0.11)

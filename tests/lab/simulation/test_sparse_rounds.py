@@ -102,7 +102,7 @@ def test_which_rounds_are_closed_by_rows():
 
 
 def plan_of(sampler: dict, rounds: int = 300, **settings):
-    return choose("fpl-s", {"rounds": rounds, "cohort": sampler, **settings})
+    return choose("fpl-sequential", {"rounds": rounds, "cohort": sampler, **settings})
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from tacit.privacy.budget import Budget
 from tacit.privacy.card import card, to_markdown
 from tacit.privacy.price import price
 from tacit.privacy.sampler import Pooled, build_sampler
-from tacit.report.page import page as render
+from tacit.report.page import report_page as render
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 LAPLACE = {"privacy": {"mechanism": "laplace", "epsilon_per_message": 0.5}, "rounds": 2, "hyper.dim": 2}
@@ -41,7 +41,16 @@ def unfitted(monkeypatch):
 
 
 def test_the_plans_that_need_raw_data_are_found():
-    assert {"itemknn", "bpr-mf", "gmf", "vae", "fedgnn", "fedrec-plus", "seqmf-chart", "fedseqrec-cen"} <= set(RAW)
+    assert {
+        "itemknn",
+        "bpr-mf",
+        "gmf",
+        "vae",
+        "fedgnn",
+        "fedrec-plus",
+        "seqmf-popularity-prior",
+        "fedseqrec-central",
+    } <= set(RAW)
     assert not {"fcf", "popularity", "mfu", "fpl", "seqmf"} & set(RAW)
 
 

@@ -1,4 +1,4 @@
-"""BPR-MF: factors that rank what a person has above what they do not. Items are fitted in the lab from pooled data."""
+"""BPR-MF: matrix factorisation trained by Bayesian personalised ranking. Items are trained in the lab on pooled data."""
 
 from typing import Any, ClassVar
 
@@ -10,16 +10,16 @@ from tacit.core.settings import setting
 from tacit.core.sparse_rows import Rows, distinct, lookup
 from tacit.device.history import History
 from tacit.device.method import AtHome, masked
-from tacit.nets.factor.mf import gather
-from tacit.nets.neural.local_sgd import Rivals, against_rivals
+from tacit.nets.factor.least_squares import gather
+from tacit.nets.neural.local_sgd import AdamOnNegatives, adam_on_negatives
 
-_RIVALS = 32  # items not had, drawn in each step at home; as many whatever the history
+_NEGATIVES = 32  # drawn in each local step; the same number for every history
 
 
-class PairwiseFactors(AtHome):
-    """score_ui = p_u·q_i + b_i, with ln σ(score_ui − score_uj) as large as it gets for items i had and j not had.
+class BPRMF(AtHome):
+    """score_ui = p_u·q_i + b_i, maximising ln σ(score_ui − score_uj) over items i of the user and other items j.
 
-    The lab fits Q and b from everybody's data; a person, trained on or new, finds p_u at home by `steps` steps on the
+    The lab trains Q and b on pooled data; each user, trained on or new, fits p_u on the device by `steps` steps on the
     same objective.
 
     Paper: Rendle, Freudenthaler, Gantner and Schmidt-Thieme, "BPR: Bayesian personalized ranking from implicit feedback"
@@ -32,9 +32,9 @@ class PairwiseFactors(AtHome):
     penalty: float = setting(1e-4, at_least=0.0)
     epochs: int = setting(20, at_least=1)
     batch: int = setting(1024, at_least=1)
-    negatives: int = setting(4, at_least=1)  # for every item had
-    steps: int = setting(50, at_least=1)  # at home
-    pace: float = setting(0.1, above=0.0)  # of Adam, at home
+    negatives: int = setting(4, at_least=1)  # for every item of the user
+    steps: int = setting(50, at_least=1)  # on the device
+    pace: float = setting(0.1, above=0.0)  # of Adam, on the device
     learns: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {"trains": ["items", "bias"], "cohort": {"sampler": "pooled"}}
 
@@ -48,24 +48,24 @@ class PairwiseFactors(AtHome):
         return distinct(history.items, self.catalog.n_items)
 
     def enter(self, key: jax.Array, own: Rows) -> dict:
-        """A person of no taste, until the first adaptation."""
+        """A vector of zeros, until the first adaptation."""
         del key, own
         return {"person": jnp.zeros(self.dim)}
 
     def adapt(self, key: jax.Array, params: dict, local: dict, own: Rows) -> dict:
-        """p_u by Adam, with fresh items not had in each step."""
+        """p_u by Adam, with fresh negatives in each step."""
         del local
         Q, b = params["items"], params["bias"]
         Q_u, b_u = gather(Q, own.index), gather(b, own.index)
 
         def loss(p: jax.Array, rivals: jax.Array) -> jax.Array:
-            # −ln σ(score_i − score_j), the mean over items had i and not had j, and λ|p|²
+            # −ln σ(score_i − score_j), the mean over items i of the user and negatives j, and λ|p|²
             ahead = (Q_u @ p + b_u)[:, None] - (Q[rivals] @ p + b[rivals])
             counts = own.value[:, None] * (1.0 - lookup(own, rivals))
             return -(counts * jax.nn.log_sigmoid(ahead)).sum() / jnp.maximum(counts.sum(), 1.0) + self.penalty * p @ p
 
-        rivals = Rivals(_RIVALS, self.catalog.n_items, self.steps, self.pace)
-        return {"person": against_rivals(key, loss, jnp.zeros(self.dim), rivals)}
+        rivals = AdamOnNegatives(_NEGATIVES, self.catalog.n_items, self.steps, self.pace)
+        return {"person": adam_on_negatives(key, loss, jnp.zeros(self.dim), rivals)}
 
     def score(self, params: dict, local: dict, own: Rows, recent: jax.Array, candidates: jax.Array) -> jax.Array:
         """p_u·q_i + b_i."""

@@ -1,4 +1,4 @@
-"""DPLCF: items close to what a person has, by a table learned from randomised bits. The bits leave the device, once."""
+"""DPLCF: item-based neighbours from randomised bits. One report of randomised bits leaves the device."""
 
 from typing import Any, ClassVar
 
@@ -11,11 +11,11 @@ from tacit.core.sparse_rows import Rows, dense
 from tacit.device.method import OfItems, masked
 
 
-class LocalNeighbours(OfItems):
+class DPLCF(OfItems):
     """s(u, i) = Σ_{j ∈ KNN(i)} similarity(i, j)·R_uj, with the true history R_u and the neighbours of the candidate i.
 
-    Each device says once, through a mechanism that lies for it, which items it has; the server finds out which items
-    go together and broadcasts each one's nearest `neighbours`. A new person needs no more than that table.
+    Each device reports its items once, randomised by the mechanism; the server estimates item similarities and broadcasts
+    each item's nearest `neighbours`. A new user needs only that table.
 
     Paper: Gao, Huang, Lin, Jin and Li, "DPLCF: differentially private local collaborative filtering" (SIGIR 2020).
     """
@@ -32,19 +32,19 @@ class LocalNeighbours(OfItems):
     }
 
     def init(self, key: jax.Array) -> dict[str, jax.Array]:
-        """No neighbours yet; padding is the number of items."""
+        """No neighbours; padding is the number of items."""
         del key
         n, k = self.catalog.n_items, min(self.neighbours, self.catalog.n_items)
         return {"neighbours": jnp.full((n, k), n, jnp.int32), "similarity": jnp.zeros((n, k))}
 
     def local(self, key: jax.Array, params: dict, local: dict, own: Rows) -> tuple[dict, dict, jax.Array]:
-        """Say which items there are."""
+        """Report the items of the history."""
         del key, params
         return local, {"items": own}, jnp.ones(1)
 
     def score(self, params: dict, local: dict, own: Rows, recent: jax.Array, candidates: jax.Array) -> jax.Array:
-        """Σ similarity over those of the candidate's neighbours that the person has."""
+        """Σ similarity over those of the candidate's neighbours that the user has."""
         del local, recent
-        has = jnp.append(dense(own), 0).astype(jnp.float32)  # padding is nobody's item
+        has = jnp.append(dense(own), 0).astype(jnp.float32)  # padding is no item
         near = params["neighbours"][candidates]
         return masked((params["similarity"][candidates] * has[near]).sum(-1), candidates)

@@ -1,4 +1,4 @@
-"""FCF: matrix factorisation whose user vectors never leave home; item gradients do."""
+"""FCF: matrix factorisation whose user vectors never leave the device; item gradients do."""
 
 from typing import Any, ClassVar, Literal
 
@@ -10,20 +10,20 @@ from tacit.core.settings import setting
 from tacit.core.sparse_rows import Rows, coalesce
 from tacit.device.history import History
 from tacit.device.method import Method, masked
-from tacit.nets.factor.mf import dot, gather, ridge
+from tacit.nets.factor.least_squares import dot, gather, ridge
 
 
-class FederatedCollaborativeFiltering(Method):
-    """Solve the user vector at home, send the gradient of the item table.
+class FCF(Method):
+    """Solve the user vector on the device, send the gradient of the item table.
 
-    Three weightings of a person's counts d_ui:
+    Three weightings of the user's counts d_ui:
 
     - `all`: every item has weight 1, an item used d times 1 + alpha·d; the target is 1 where d > 0, else 0. The
       update is dense.
     - `own`: only the items used have weight, d^gamma / Σ d^gamma, all with target 1. The update is row-sparse; the
-      objective forgets what people did not use, and long training flattens it.
+      objective ignores unused items, and long training makes all scores equal.
     - `split`: the vector is solved from the items used alone, each with weight 1, and the gradient taken over all items,
-      each with weight 1, twice. The two do not belong together; papers were compared with it, nothing else.
+      each with weight 1, doubled. The two belong to different objectives; it is here for comparison with published numbers.
 
     Paper: Ammad-ud-din et al., "Federated collaborative filtering for privacy-preserving personalized recommendation
     system" (2019); weighting `own` is Eq. 9 of Saiapin et al. (2024) without its sequence term, and `split` is what
@@ -79,7 +79,7 @@ class FederatedCollaborativeFiltering(Method):
         penalty = self.penalty * jnp.eye(self.dim)
         if self.weights != "all":
             return {"vector": ridge(Q_u, c, dot(c, Q_u), penalty)}
-        # QᵀC Q = QᵀQ + Q_uᵀ(C_u − I)Q_u: what the unused items add is the same for everybody.
+        # QᵀC Q = QᵀQ + Q_uᵀ(C_u − I)Q_u: the term of the unused items is the same for all users.
         return {"vector": ridge(Q_u, jnp.where(c > 0, c - 1, 0.0), dot(c, Q_u), penalty + dot(Q.T, Q))}
 
     def _gradient(self, Q: jax.Array, p: jax.Array, own: Rows) -> jax.Array | Rows:

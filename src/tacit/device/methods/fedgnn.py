@@ -1,4 +1,4 @@
-"""FedGNN: a person's own corner of the graph of people and items, with unnamed others that a helper matched to it."""
+"""FedGNN: graph attention over a user's items and anonymous neighbours, matched by a helper. Trained in the lab."""
 
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,29 +10,29 @@ from tacit.core.settings import setting
 from tacit.core.sparse_rows import distinct, lookup
 from tacit.device.history import History
 from tacit.device.method import AtHome, masked
-from tacit.device.methods._bases.likes import liked
-from tacit.nets.factor.mf import gather
-from tacit.nets.neural.graph_attention import LAYERS, new_layers, person_vector
-from tacit.nets.neural.two_tower import cross_entropy
+from tacit.device.methods._bases.likes import liked_events
+from tacit.nets.factor.least_squares import gather
+from tacit.nets.neural.graph import ATTENTION_LAYERS, new_graph_attention, user_vector
+from tacit.nets.neural.losses import cross_entropy
 from tacit.nets.sequence.windows import newest_places
 
 
-class Gradients(NamedTuple):
-    """What a device would send, before it is bounded and noised; and what stays."""
+class GraphGradients(NamedTuple):
+    """The gradients of a device before clipping and noise."""
 
-    items: jax.Array  # int32[m]: items had, items drawn, pseudo items
+    items: jax.Array  # int32[m]: own items, negatives, pseudo items
     rows: jax.Array  # float32[m, d]
     layers: dict[str, jax.Array]
-    person: jax.Array  # float32[d]: stays at home
+    person: jax.Array  # float32[d]: stays on the device
 
 
 class FedGNN(AtHome):
-    """One layer of attention over what a person likes and the mean vectors of unnamed others who have the same items.
+    """One layer of attention over a user's liked items and the mean vectors of anonymous other users who have the same items.
 
-    Half of the liked items make the graph and the other half is asked for among items drawn, so that no item vouches for
-    itself. The gradient of the items had is hidden among that of `pseudo` made-up items. Who the others are is matched by
-    a third party from sealed item names: `tacit.lab.baselines.helpers` plays it, and says what it sees. Nobody takes part in
-    rounds of the library's own: at home, a person's vector is fitted and items are ranked.
+    Half of the liked items form the graph, and the other half is predicted against negatives, so that no item predicts
+    itself. The gradient of own items is hidden among that of `pseudo` random items. A third party matches neighbours from
+    encrypted item names: `tacit.lab.baselines.helpers` simulates it, and states what it sees. No device takes part in
+    rounds of the library: on the device, the user vector is fitted and items are ranked.
 
     Paper: Wu, Wu, Cao, Huang and Xie, "FedGNN: federated graph neural network for privacy-preserving recommendation"
     (2021).
@@ -41,13 +41,13 @@ class FedGNN(AtHome):
     catalog: Catalog
     dim: int = setting(16, at_least=1)
     above: float = setting(3.0)  # a rating above this is liked
-    most: int = setting(50, at_least=2)  # of the newest events are looked at
-    negatives: int = setting(4, at_least=1)  # for each item that is asked for
-    pseudo: int = setting(100, at_least=0)  # made-up items in a message
-    steps: int = setting(10, at_least=1)  # at home, for the person's own vector
-    rate: float = setting(0.1, above=0.0)  # of the person's own vector
-    turns: int = setting(4, at_least=1)  # how often the helper matches
-    rounds_each: int = setting(50, at_least=1)  # rounds after each
+    most: int = setting(50, at_least=2)  # newest events used
+    negatives: int = setting(4, at_least=1)  # for each predicted item
+    pseudo: int = setting(100, at_least=0)  # pseudo items in a message
+    steps: int = setting(10, at_least=1)  # on the device, for the user vector
+    rate: float = setting(0.1, above=0.0)  # of the user vector
+    turns: int = setting(4, at_least=1)  # number of matchings by the helper
+    rounds_each: int = setting(50, at_least=1)  # rounds after each matching
     cohort: int = setting(128, at_least=1)
     pace: float = setting(0.02, above=0.0)  # of Adam at the server
     clip: float = setting(0.1, above=0.0)  # δ: every number sent is within ±δ
@@ -55,27 +55,30 @@ class FedGNN(AtHome):
     spread: float = setting(0.1, at_least=0.0)
     helper: ClassVar[str] = "matcher"
     learns: ClassVar[bool] = True
-    suggested: ClassVar[dict[str, Any]] = {"trains": ["items", "others", *LAYERS], "cohort": {"sampler": "helped"}}
+    suggested: ClassVar[dict[str, Any]] = {
+        "trains": ["items", "others", *ATTENTION_LAYERS],
+        "cohort": {"sampler": "helped"},
+    }
 
     def init(self, key: jax.Array) -> dict[str, jax.Array]:
-        """Small random items, no others yet."""
+        """Small random items; the means of other users are 0."""
         items, layers = jax.random.split(key)
         table = self.spread * jax.random.normal(items, (self.catalog.n_items, self.dim))
-        return {"items": table, "others": jnp.zeros_like(table), **new_layers(layers, self.dim)}
+        return {"items": table, "others": jnp.zeros_like(table), **new_graph_attention(layers, self.dim)}
 
     def prepare(self, history: History) -> dict:
-        """The newest liked items, -1 where there is none, and everything ever met."""
+        """The newest liked items, -1 where there is none, and all items of the history."""
         newest = newest_places(history.items, self.most)
-        likes = jnp.where(liked(history, self.above), history.items, -1)[newest]
+        likes = jnp.where(liked_events(history, self.above), history.items, -1)[newest]
         return {"items": likes, "had": distinct(history.items, self.catalog.n_items)}
 
     def enter(self, key: jax.Array, own: dict) -> dict:
-        """e_u = 0: the items speak first."""
+        """e_u = 0."""
         del key, own
         return {"person": jnp.zeros(self.dim)}
 
     def adapt(self, key: jax.Array, params: dict, local: dict, own: dict) -> dict:
-        """Some steps on the person's own vector, from 0; nothing leaves."""
+        """Some steps on the user vector, from 0; nothing is sent."""
 
         def step(e: jax.Array, key: jax.Array) -> tuple[jax.Array, None]:
             return e - self.rate * self.gradients(key, params, e, own).person, None
@@ -87,11 +90,11 @@ class FedGNN(AtHome):
         """h_u · e_j, with all liked items in the graph."""
         del recent
         at = jnp.maximum(own["items"], 0)
-        h = person_vector(params, local["person"], params["items"][at], params["others"][at], own["items"] >= 0)
+        h = user_vector(params, local["person"], params["items"][at], params["others"][at], own["items"] >= 0)
         return masked(gather(params["items"], jnp.maximum(candidates, 0)) @ h, candidates)
 
-    def gradients(self, key: jax.Array, params: dict, e: jax.Array, own: dict) -> Gradients:
-        """Of the cross-entropy of the asked half against items drawn."""
+    def gradients(self, key: jax.Array, params: dict, e: jax.Array, own: dict) -> GraphGradients:
+        """Gradients of the cross-entropy of the predicted half against negatives."""
         halve, draw, pretend = jax.random.split(key, 3)
         n, count = self.catalog.n_items, own["items"].shape[0]
         real = own["items"] >= 0
@@ -104,20 +107,20 @@ class FedGNN(AtHome):
         others = params["others"][index[:count]]
 
         def loss(e: jax.Array, items: jax.Array, layers: dict) -> jax.Array:
-            h = person_vector(layers, e, items[:count], others, beside)
+            h = user_vector(layers, e, items[:count], others, beside)
             return cross_entropy(items @ h, y, asked)
 
-        layers = {name: params[name] for name in LAYERS}
+        layers = {name: params[name] for name in ATTENTION_LAYERS}
         person, *shared = jax.grad(loss, (0, 1, 2))(e, params["items"][index], layers)
-        # What is sent is of the sum over what is asked for, as large as δ: of the mean, noise would leave nothing.
+        # The gradient of the sum over predicted items is sent, as large as δ: that of the mean would drown in noise.
         rows, slopes = jax.tree.map(lambda slope: slope * asked.sum(), shared)
         used = jnp.append(real, fresh)
-        made_up, values = self._pseudo(pretend, rows, used)
-        index = jnp.append(jnp.where(used, index, n), made_up)
-        return Gradients(index, jnp.concatenate([rows, values]), slopes, person)
+        pseudo, values = self._pseudo(pretend, rows, used)
+        index = jnp.append(jnp.where(used, index, n), pseudo)
+        return GraphGradients(index, jnp.concatenate([rows, values]), slopes, person)
 
     def _pseudo(self, key: jax.Array, rows: jax.Array, used: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Random items with gradients drawn from the normal distribution that fits the real ones."""
+        """Random items with gradients drawn from a normal distribution fitted to the real ones."""
         which, value = jax.random.split(key)
         weight = used[:, None] / jnp.maximum(used.sum(), 1)
         mean = (weight * rows).sum(0)

@@ -1,4 +1,4 @@
-"""FPL: pairwise learning in which a device says itself how many of its own items it lets be seen. Rows leave the device."""
+"""FPL: pairwise learning in which a device decides the share of its own items that it discloses. Item rows leave the device."""
 
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -11,36 +11,36 @@ from tacit.core.sparse_rows import Rows, coalesce, distinct
 from tacit.device.history import History
 from tacit.device.method import Method, masked
 from tacit.errors import PlanError, unknown
-from tacit.nets.factor.bpr import Had, Penalties, Slopes, draw_pair, had_of, slopes
+from tacit.nets.factor.bpr import BprGradients, OwnedItems, Penalties, bpr_gradients, draw_bpr_pair, owned_items
 
 
-class Own(NamedTuple):
-    """What a person has, and how much of it they let be seen."""
+class OwnedAndShare(NamedTuple):
+    """The user's items, and the share of them that may be disclosed."""
 
-    had: Had
-    pi: jax.Array  # float32[], the person's own π
+    had: OwnedItems
+    pi: jax.Array  # float32[], the user's own π
 
 
-class Triple(NamedTuple):
-    """What is sent of one triple: a row of the item had and one of its rival, in order; padding where it stays at home."""
+class SentTriple(NamedTuple):
+    """The rows of one triple: of the owned item and of the negative, in order; padding where a row is withheld."""
 
     rows: jax.Array  # int32[2]
     items: jax.Array  # float32[2, d]
     bias: jax.Array  # float32[2]
 
 
-class PairwiseLearning(Method):
-    """x_ui = b_i + p_u·q_i; for `triples` pairs of an item i had and one j not had, ascend ln σ(x_ui − x_uj).
+class FPL(Method):
+    """x_ui = b_i + p_u·q_i; for `triples` pairs of an owned item i and an unowned item j, ascend ln σ(x_ui − x_uj).
 
-    p_u stays at home and moves at once. The move of the rival j is always sent; that of the item had only with
-    probability `pi`, triple by triple, or, with `pi_memo`, by one coin for each item that is thrown once and kept. The
-    server adds up what it gets. `own_pi` names a field of the person that holds their own π instead; what a person
-    chose on their own device (`History.share`) goes before both.
+    p_u stays on the device and is updated at once. The update of the negative j is always sent; that of the owned item
+    only with probability `pi`, triple by triple, or, with `pi_memo`, by one memoised coin for each item. The server sums
+    the reports. `own_pi` names a field of the user that holds the user's own π instead; a share chosen on the device
+    (`History.share`) overrides both.
 
-    π is withholding, not noise: one message tells the person's vector and the hidden item exactly, whatever π is.
+    π is withholding, not noise: one message reveals the user vector and the withheld item exactly, for any π.
 
     Penalties that are not given are rate/20, rate/20 and rate/200, as in the paper; a bias has none. `order` says
-    whether the moves of items are taken before the person's own step or after it.
+    whether item gradients are taken before the user's own step or after it.
 
     Paper: Anelli, Deldjoo, Di Noia, Ferrara and Narducci, "How to put users in control of their data in federated top-N
     recommendation with learning to rank" (SAC 2021).
@@ -48,7 +48,7 @@ class PairwiseLearning(Method):
 
     catalog: Catalog
     dim: int = setting(20, at_least=1)
-    rate: float = setting(0.05, above=0.0)  # α of the step at home; the server has its own
+    rate: float = setting(0.05, above=0.0)  # α of the local step; the server has its own
     triples: int = setting(1, at_least=1)  # T
     pi: float = setting(0.5, at_least=0.0, at_most=1.0)
     own_pi: str | None = setting(None, of_person=(0.0, 1.0))
@@ -59,8 +59,8 @@ class PairwiseLearning(Method):
     penalty_bias: float = setting(0.0, at_least=0.0)
     order: Literal["together", "person_first"] = setting("together")
     spread: float = setting(0.1, above=0.0)  # standard deviation of every first value
-    steps: int = setting(300, at_least=1)  # at home, for somebody who took no part
-    reads: ClassVar[int | None] = 4  # two events, and the way to them
+    steps: int = setting(300, at_least=1)  # local, for a user who did not take part
+    reads: ClassVar[int | None] = 4  # two events, and the tree that finds them
     learns: ClassVar[bool] = True
     withholds: ClassVar[bool] = True
     pairwise: ClassVar[bool] = True
@@ -73,7 +73,7 @@ class PairwiseLearning(Method):
 
     @property
     def penalties(self) -> Penalties:
-        """λ of each part, found from the rate where not given."""
+        """λ of each part, derived from the rate where not given."""
         given = (self.penalty_person, self.penalty_had, self.penalty_rival)
         person, had, rival = (self.rate / d if one is None else one for one, d in zip(given, (20, 20, 200)))
         return Penalties(person, had, rival, self.penalty_bias)
@@ -84,13 +84,13 @@ class PairwiseLearning(Method):
         drawn = self.spread * jax.random.normal(key, (n, self.dim + 1))
         return {"items": drawn[:, 1:], "bias": drawn[:, 0]}
 
-    def prepare(self, history: History) -> Own:
-        """The distinct items, in order, and the person's own choice."""
+    def prepare(self, history: History) -> OwnedAndShare:
+        """The distinct items, in order, and the user's own π."""
         own = distinct(history.items, self.catalog.n_items, jnp.int32)
-        return Own(had_of(own.index, own.value.sum(), self.catalog.n_items), self._choice(history))
+        return OwnedAndShare(owned_items(own.index, own.value.sum(), self.catalog.n_items), self._choice(history))
 
     def _choice(self, history: History) -> jax.Array:
-        """π: what the person chose at home, else their field of the log, else the plan's."""
+        """π: the user's choice on the device, else the user's field, else the plan's value."""
         planned = self._planned(history)
         return planned if history.share is None else jnp.where(jnp.isnan(history.share), planned, history.share)
 
@@ -104,58 +104,64 @@ class PairwiseLearning(Method):
             at += field.width
         raise PlanError(unknown("hyper.own_pi", self.own_pi, [field.name for field in fields], "field of a person"))
 
-    def enter(self, key: jax.Array, own: Own) -> dict:
-        """p_u from a small normal, nothing learned yet; with `pi_memo` also the root of the kept coins."""
+    def enter(self, key: jax.Array, own: OwnedAndShare) -> dict:
+        """p_u from a small normal, not trained; with `pi_memo` also the key of the memoised coins."""
         del own
         start, coins = jax.random.split(key)
         local = {"person": self.spread * jax.random.normal(start, (self.dim,)), "learned": jnp.zeros((), jnp.int32)}
         return {**local, "coins": jax.random.key_data(coins)} if self.pi_memo else local
 
-    def local(self, key: jax.Array, params: dict, local: dict, own: Own) -> tuple[dict, dict, jax.Array]:
+    def local(self, key: jax.Array, params: dict, local: dict, own: OwnedAndShare) -> tuple[dict, dict, jax.Array]:
         """T triples: p_u moves after each, Q and b stay as they were broadcast."""
 
-        def one(p: jax.Array, key: jax.Array) -> tuple[jax.Array, Triple]:
+        def one(p: jax.Array, key: jax.Array) -> tuple[jax.Array, SentTriple]:
             return self._triple(key, params, p, own, local.get("coins"))
 
         if self.triples == 1:
             p, made = one(local["person"], key)
         else:
             p, made = jax.lax.scan(one, local["person"], jax.random.split(key, self.triples))
-        learned = local["learned"] + self._possible(own)
+        learned = local["learned"] + self._has_pairs(own)
         return {**local, "person": p, "learned": learned}, self._tables(made), jnp.ones(1)
 
-    def _triple(self, key: jax.Array, params: dict, p: jax.Array, own: Own, coins: Any) -> tuple[jax.Array, Triple]:
+    def _triple(
+        self, key: jax.Array, params: dict, p: jax.Array, own: OwnedAndShare, coins: Any
+    ) -> tuple[jax.Array, SentTriple]:
         """One pair: the person's step, and what is sent of the items'."""
-        i, j, coin = draw_pair(key, own.had, self.catalog.n_items)
-        possible = self._possible(own)
+        i, j, coin = draw_bpr_pair(key, own.had, self.catalog.n_items)
+        possible = self._has_pairs(own)
         made = self._slopes(params, p, i, j)
         p_next = jnp.where(possible, p + self.rate * made.person, p)
         if self.order == "person_first":  # g of before, p of after
             moved = made.g * (p_next - p)
             made = made._replace(had=made.had + moved, rival=made.rival - moved)
-        coin = coin if coins is None else _kept_coin(coins, i)
+        coin = coin if coins is None else _memoised_coin(coins, i)
         return p_next, self._rows(i, j, made, (coin < own.pi) & possible, possible)
 
-    def _rows(self, i: jax.Array, j: jax.Array, made: Slopes, shown: jax.Array, possible: jax.Array) -> Triple:
-        """What is sent of a pair, the lower row first; what is not is padding, and comes last."""
+    def _rows(
+        self, i: jax.Array, j: jax.Array, made: BprGradients, shown: jax.Array, possible: jax.Array
+    ) -> SentTriple:
+        """The rows sent for a pair, the lower index first; withheld rows are padding, and come last."""
         n, first = self.catalog.n_items, shown & (i < j)
 
         def ordered(had: jax.Array, rival: jax.Array, nothing: float) -> jax.Array:
             had, rival = jnp.where(shown, had, nothing), jnp.where(possible, rival, nothing)
             return jnp.stack([jnp.where(first, had, rival), jnp.where(first, rival, had)])
 
-        return Triple(ordered(i, j, n), ordered(made.had, made.rival, 0), ordered(made.bias_had, made.bias_rival, 0))
+        return SentTriple(
+            ordered(i, j, n), ordered(made.had, made.rival, 0), ordered(made.bias_had, made.bias_rival, 0)
+        )
 
-    def _slopes(self, params: dict, p: jax.Array, i: jax.Array, j: jax.Array) -> Slopes:
+    def _slopes(self, params: dict, p: jax.Array, i: jax.Array, j: jax.Array) -> BprGradients:
         Q, b = params["items"], params["bias"]
-        return slopes(p, Q[i], Q[j], b[i], b[j], self.penalties)
+        return bpr_gradients(p, Q[i], Q[j], b[i], b[j], self.penalties)
 
-    def _possible(self, own: Own) -> jax.Array:
-        """Who has nothing, or everything, has no pair."""
+    def _has_pairs(self, own: OwnedAndShare) -> jax.Array:
+        """False for a user with no item, or with all of them: there is no pair."""
         return (own.had.size > 0) & (own.had.size < self.catalog.n_items)
 
-    def _tables(self, made: Triple) -> dict[str, Rows]:
-        """All triples as rows of the two tables; what an item gets from several adds up."""
+    def _tables(self, made: SentTriple) -> dict[str, Rows]:
+        """All triples as rows of the two tables; an item's rows are summed."""
         n = self.catalog.n_items
         if self.triples == 1:
             return {"items": Rows(made.rows, made.items, n), "bias": Rows(made.rows, made.bias, n)}
@@ -165,23 +171,25 @@ class PairwiseLearning(Method):
             "bias": coalesce(index, made.bias.reshape(-1), n),
         }
 
-    def adapt(self, key: jax.Array, params: dict, local: dict, own: Own) -> dict:
-        """Who took part keeps p_u; somebody new finds it by `steps` triples with Q and b frozen."""
-        new = (local["learned"] == 0) & self._possible(own)
+    def adapt(self, key: jax.Array, params: dict, local: dict, own: OwnedAndShare) -> dict:
+        """A participant keeps p_u; a new user fits it by `steps` triples with Q and b frozen."""
+        new = (local["learned"] == 0) & self._has_pairs(own)
 
         def step(number: jax.Array, p: jax.Array) -> jax.Array:
-            i, j, _ = draw_pair(jax.random.fold_in(key, number), own.had, self.catalog.n_items)
+            i, j, _ = draw_bpr_pair(jax.random.fold_in(key, number), own.had, self.catalog.n_items)
             return p + self.rate * self._slopes(params, p, i, j).person
 
-        # A loop of no steps costs nothing, so asking people who took part does not pay for newcomers.
+        # A loop of no steps costs nothing, so participants do not pay for new users.
         return {**local, "person": jax.lax.fori_loop(0, jnp.where(new, self.steps, 0), step, local["person"])}
 
-    def score(self, params: dict, local: dict, own: Own, recent: jax.Array, candidates: jax.Array) -> jax.Array:
+    def score(
+        self, params: dict, local: dict, own: OwnedAndShare, recent: jax.Array, candidates: jax.Array
+    ) -> jax.Array:
         """b_i + p_u·q_i."""
         del own, recent
         return masked(params["items"][candidates] @ local["person"] + params["bias"][candidates], candidates)
 
 
-def _kept_coin(coins: jax.Array, item: jax.Array) -> jax.Array:
-    """The same number for the same item, for good."""
+def _memoised_coin(coins: jax.Array, item: jax.Array) -> jax.Array:
+    """The same number for the same item, in every round."""
     return jax.random.uniform(jax.random.fold_in(jax.random.wrap_key_data(coins), item))

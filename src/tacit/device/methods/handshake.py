@@ -1,4 +1,4 @@
-"""Handshake: how long organisations' sequences are, or what their items are about. Histograms leave, once."""
+"""Handshake: histograms of sequence lengths or of words, summed over organisations. Histograms leave, once."""
 
 from typing import Any, ClassVar, Literal
 
@@ -12,19 +12,19 @@ from tacit.device.history import History
 from tacit.device.method import Method, masked
 from tacit.errors import PlanError
 from tacit.nets.neural.text import tokens_of, word_counts
-from tacit.nets.sequence.segments import closeness, ends, histogram, sequences
+from tacit.nets.sequence.segments import closeness, ends, sequence_length_histogram, sequences
 
 
 class Handshake(Method):
-    """Each device sends a histogram; the sum is everybody's, q. In a second round it may send g = e^−KL(p ‖ q).
+    """Each device sends a histogram p; their sum is q. In a second round it may send g = e^−KL(p ‖ q).
 
-    - `of`: `lengths` counts sequences by their length, `taste` counts the words about the items.
+    - `of`: `lengths` counts sequences by their length, `taste` counts the words of the items.
     - `says`: the histogram, or the `closeness` g, whose sum some rules divide by.
-    - `people`: every person counts as much as any other, so that nobody moves the sum by more than 1; and how many
-      people there are is told beside it. Mechanism `members` adds the noise that this asks for.
-    - `holdout` is a histogram to compare with instead of everybody's, for whoever has one: counts, bin by bin.
+    - `people`: every user's counts sum to 1, so that one user changes the sum by at most 1, and the number of users is sent
+      as well. Mechanism `within_organisation` adds the noise for it.
+    - `holdout` is a public histogram to compare with instead of q: counts, bin by bin.
 
-    It scores nothing: a later stage does.
+    It ranks no items: a later stage does.
 
     Paper: Li, Lin, Xiahou, Lin, Wu and Liu, "Federated low-rank tensor projections for sequential recommendation"
     (KBS 2022), Algorithm 1.
@@ -41,8 +41,8 @@ class Handshake(Method):
     about: jax.Array = None  # pyright: ignore[reportAssignmentType]  # int32[n_items, T]
     vocabulary: int = eqx.field(static=True, default=0)
     learns: ClassVar[bool] = False
-    scores_nothing: ClassVar[bool] = True
-    of_organisations: ClassVar[bool] = True
+    scores: ClassVar[bool] = False
+    for_organisations: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {
         "trains": ["lengths"],
         "rounds": 1,
@@ -61,30 +61,30 @@ class Handshake(Method):
             )
 
     def init(self, key: jax.Array) -> dict[str, jax.Array]:
-        """Nobody heard yet."""
+        """Empty histograms, or the public one."""
         del key
         bins = self.longest - 1 if self.of == "lengths" else self.vocabulary
-        everybody = jnp.asarray(self.holdout, jnp.float32) if self.holdout else jnp.zeros(bins)
-        return {self.of: everybody, "closeness": jnp.zeros(())}
+        total = jnp.asarray(self.holdout, jnp.float32) if self.holdout else jnp.zeros(bins)
+        return {self.of: total, "closeness": jnp.zeros(())}
 
     def prepare(self, history: History) -> dict:
-        """The device's own histogram, and how many people it has."""
+        """The device's own histogram, and its number of users."""
         items, whose, place = sequences(self.catalog.event_fields, history.items, history.context)
         counted = ends(place) if self.of == "lengths" else items >= 0
         weight = _share(counted, whose) if self.people else jnp.ones(items.shape)
         if self.of == "lengths":
-            mine = histogram(place, self.longest, weight)
+            mine = sequence_length_histogram(place, self.longest, weight)
         else:
             mine = word_counts(self.about, items, self.vocabulary, weight)
         return {"mine": mine, "people": (whose.max() + 1).astype(jnp.float32)}
 
     def enter(self, key: jax.Array, own: dict) -> dict:
-        """Nothing."""
+        """No private state."""
         del key, own
         return {}
 
     def local(self, key: jax.Array, params: dict, local: dict, own: dict) -> tuple[dict, dict, jax.Array]:
-        """The histogram, or g."""
+        """Send the histogram, or g."""
         del key
         if self.says == "histogram":
             update = {self.of: own["mine"]}
@@ -98,13 +98,13 @@ class Handshake(Method):
         return local
 
     def score(self, params: dict, local: dict, own: dict, recent: jax.Array, candidates: jax.Array) -> jax.Array:
-        """Everything alike."""
+        """The same score for every item."""
         del params, local, own, recent
         return masked(jnp.zeros(candidates.shape), candidates)
 
 
 def _share(counted: jax.Array, whose: jax.Array) -> jax.Array:
-    """For each event that counts, one over how many of the same person's do."""
+    """For each counted event, one over the number of the same user's counted events."""
     length = whose.shape[0]
     at = jnp.where(counted, whose, length)
     many = jnp.zeros(length).at[at].add(1.0, mode="drop")

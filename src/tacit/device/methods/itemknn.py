@@ -1,4 +1,4 @@
-"""ItemKNN: items close to what a person has. The table of neighbours is fitted in the lab from pooled data."""
+"""ItemKNN: nearest neighbours of a user's items. The table of neighbours is computed in the lab from pooled data."""
 
 from typing import Any, ClassVar
 
@@ -10,10 +10,10 @@ from tacit.core.settings import setting
 from tacit.core.sparse_rows import Rows, distinct
 from tacit.device.history import History
 from tacit.device.method import AtHome, masked
-from tacit.nets.counts.neighbours import neighbour_scores
+from tacit.nets.counts.item_pairs import neighbour_scores
 
 
-class ItemNeighbours(AtHome):
+class ItemKNN(AtHome):
     """score_j = Σ_{i in history} similarity(i, j), over each item's nearest `neighbours`.
 
     Paper: Deshpande and Karypis, "Item-based top-N recommendation algorithms" (TOIS 2004).
@@ -26,7 +26,7 @@ class ItemNeighbours(AtHome):
     suggested: ClassVar[dict[str, Any]] = {"trains": ["neighbours", "similarity"], "cohort": {"sampler": "pooled"}}
 
     def init(self, key: jax.Array) -> dict[str, jax.Array]:
-        """No neighbours yet; padding is the number of items."""
+        """No neighbours; padding is the number of items."""
         del key
         n, k = self.catalog.n_items, min(self.neighbours, self.catalog.n_items)
         return {"neighbours": jnp.full((n, k), n, jnp.int32), "similarity": jnp.zeros((n, k))}

@@ -1,4 +1,4 @@
-"""MFU: what this person used most. Nothing leaves the device."""
+"""MFU: most frequently used items of this user. Nothing leaves the device."""
 
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ from tacit.device.method import AtHome, masked
 
 
 class MostFrequentlyUsed(AtHome):
-    """score_i = d_ui, how often this person used item i.
+    """score_i = d_ui, how often this user used item i.
 
     Paper: the MFU baseline of Shin, Hong and Dey, "Understanding and prediction of mobile application usage for smart
     phones" (UbiComp 2012).

@@ -1,4 +1,4 @@
-"""MRU: what this person used last. Nothing leaves the device."""
+"""MRU: most recently used items of this session. Nothing leaves the device."""
 
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ class MostRecentlyUsed(AtHome):
     suggested: ClassVar[dict[str, Any]] = {}
 
     def prepare(self, history: History) -> dict:
-        """Nothing: the session says it all."""
+        """Nothing: the session is enough."""
         del history
         return {}
 

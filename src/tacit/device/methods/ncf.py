@@ -1,4 +1,4 @@
-"""NCF: factors and a small network as the odds of a liking (NeuMF). Items are fitted in the lab from pooled data."""
+"""NCF: factors and a small network as the log-odds of an interaction (NeuMF). Items are trained in the lab on pooled data."""
 
 from typing import Any, ClassVar
 
@@ -10,20 +10,21 @@ from tacit.core.settings import setting
 from tacit.core.sparse_rows import Rows, distinct, lookup
 from tacit.device.history import History
 from tacit.device.method import AtHome, masked
-from tacit.device.methods._bases.likes import liked
-from tacit.nets.factor.mf import gather
-from tacit.nets.neural.local_sgd import Rivals, against_rivals
-from tacit.nets.neural.two_tower import cross_entropy, log_odds, new_head
+from tacit.device.methods._bases.likes import liked_events
+from tacit.nets.factor.least_squares import gather
+from tacit.nets.neural.layers import head_log_odds, new_head
+from tacit.nets.neural.local_sgd import AdamOnNegatives, adam_on_negatives
+from tacit.nets.neural.losses import cross_entropy
 
-_RIVALS = 128  # items not had, drawn in each step at home; as many whatever the history
-_CALM = 1e-3  # Adam's ε at home: where a slope vanishes, its rounding must not decide the step
+_NEGATIVES = 128  # drawn in each local step; the same number for every history
+_ADAM_EPSILON = 1e-3  # on the device: where a gradient vanishes, rounding must not decide the step
 
 
-class NeuralFactors(AtHome):
-    """score_ui = hᵀ(p_u ∘ q_i) + layers of [p'_u, q'_i]: generalised factors and a network side by side.
+class NeuMF(AtHome):
+    """score_ui = hᵀ(p_u ∘ q_i) + layers of [p'_u, q'_i]: generalised factors plus a network.
 
-    The lab fits everything but people from everybody's data; a person, trained on or new, finds p_u and p'_u at home by
-    `steps` steps on the same objective. Only liked items count: those rated above `above`, or all without ratings.
+    The lab trains everything but user vectors on pooled data; each user, trained on or new, fits p_u and p'_u on the device
+    by `steps` steps on the same objective. Only liked items count: those rated above `above`, or all without ratings.
 
     Paper: He, Liao, Zhang, Nie, Hu and Chua, "Neural collaborative filtering" (WWW 2017).
     """
@@ -36,8 +37,8 @@ class NeuralFactors(AtHome):
     epochs: int = setting(10, at_least=1)
     batch: int = setting(1024, at_least=1)
     negatives: int = setting(4, at_least=1)  # for every item liked
-    steps: int = setting(50, at_least=1)  # at home
-    pace: float = setting(0.1, above=0.0)  # of Adam, at home
+    steps: int = setting(50, at_least=1)  # on the device
+    pace: float = setting(0.1, above=0.0)  # of Adam, on the device
     above: float = setting(3.0)  # a rating above this is liked
     learns: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {"trains": ["items", "mixture", "head"], "cohort": {"sampler": "pooled"}}
@@ -55,33 +56,33 @@ class NeuralFactors(AtHome):
 
     def prepare(self, history: History) -> Rows:
         """The distinct liked items, each with weight 1."""
-        return distinct(jnp.where(liked(history, self.above), history.items, -1), self.catalog.n_items)
+        return distinct(jnp.where(liked_events(history, self.above), history.items, -1), self.catalog.n_items)
 
     def enter(self, key: jax.Array, own: Rows) -> dict:
-        """A person of no taste, until the first adaptation."""
+        """A vector of zeros, until the first adaptation."""
         del key, own
         return {"person": jnp.zeros(2 * self.dim)}
 
     def adapt(self, key: jax.Array, params: dict, local: dict, own: Rows) -> dict:
-        """p_u and p'_u by Adam, with fresh items not had in each step."""
+        """p_u and p'_u by Adam, with fresh negatives in each step."""
         del local
         q = gather(params["items"], own.index)
 
         def loss(p: jax.Array, rivals: jax.Array) -> jax.Array:
-            # the cross-entropies of items had and of items not had, and λ|p|²
+            # the cross-entropies of the user's items and of negatives, and λ|p|²
             had = cross_entropy(self.odds(params, p, q), jnp.ones(q.shape[0]), own.value)
             odds = self.odds(params, p, params["items"][rivals])
-            not_had = cross_entropy(odds, jnp.zeros(_RIVALS), 1.0 - lookup(own, rivals))
+            not_had = cross_entropy(odds, jnp.zeros(_NEGATIVES), 1.0 - lookup(own, rivals))
             return had + self.negatives * not_had + self.penalty * p @ p
 
-        rivals = Rivals(_RIVALS, self.catalog.n_items, self.steps, self.pace, _CALM)
-        return {"person": against_rivals(key, loss, jnp.zeros(2 * self.dim), rivals)}
+        rivals = AdamOnNegatives(_NEGATIVES, self.catalog.n_items, self.steps, self.pace, _ADAM_EPSILON)
+        return {"person": adam_on_negatives(key, loss, jnp.zeros(2 * self.dim), rivals)}
 
     def odds(self, params: dict, p: jax.Array, q: jax.Array) -> jax.Array:
-        """Σ h (p ∘ q) + layers of [p', q'], for one person and items [n, 2d]."""
+        """Σ h (p ∘ q) + layers of [p', q'], for one user and items [n, 2d]."""
         d = self.dim
         factors = q[:, :d] @ (params["mixture"] * p[:d])
-        return factors + log_odds(params["head"], self.sizes, p[None, d:], q[:, d:])
+        return factors + head_log_odds(params["head"], self.sizes, p[None, d:], q[:, d:])
 
     def score(self, params: dict, local: dict, own: Rows, recent: jax.Array, candidates: jax.Array) -> jax.Array:
         """The log-odds that a candidate is liked."""

@@ -1,4 +1,4 @@
-"""Popularity: what most people have. Counts leave the device."""
+"""Popularity: how many users have each item. Counts leave the device."""
 
 from typing import Any, ClassVar
 

@@ -1,4 +1,4 @@
-"""PrivRec: a small neural network, meta-learned so that a few steps at home make it a person's own. Differences leave."""
+"""PrivRec: a small neural network, meta-learned so that a few local steps personalise it. Differences leave the device."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
@@ -12,43 +12,42 @@ from tacit.core.settings import setting
 from tacit.core.sparse_rows import Rows, coalesce
 from tacit.device.history import History
 from tacit.device.method import Method, masked
-from tacit.device.methods._bases.likes import Asked, Samples, liked, samples
+from tacit.device.methods._bases.likes import LabelledSamples, SamplingOptions, labelled_samples, liked_events
 from tacit.errors import PlanError, unknown
-from tacit.nets.factor.mf import gather
-from tacit.nets.neural.field_towers import TOWERS, FieldTowers
-from tacit.nets.neural.local_sgd import Batch, Pace, descend, shuffled, through_one_step
-from tacit.nets.neural.two_tower import cross_entropy, squared_error
-from tacit.nets.sequence.masked_items import READER, contrast, new_reader
+from tacit.nets.factor.least_squares import gather
+from tacit.nets.neural.local_sgd import Minibatch, StepSizes, maml_gradient, sgd, shuffled_batches
+from tacit.nets.neural.losses import cross_entropy, squared_error
+from tacit.nets.neural.two_tower import TOWERS, FieldTowers
+from tacit.nets.sequence.masked_items import READER, contrastive_losses, new_reader
 from tacit.nets.sequence.windows import newest_places
 
-_BY_ITEM = frozenset({"items", "bias", "popularity"})  # a row for each item: a device holds the rows it uses
+_BY_ITEM = frozenset({"items", "bias", "popularity"})  # one row for each item: a device gathers the rows it uses
 _KINDS = ("categorical", "multi", "numeric", "words")
 
 
 class PrivRec(Method):
     """Two towers and layers on both, started from what was broadcast, trained at home for a few epochs; Δ = θ − θ₀.
 
-    The server moves θ₀ by the mean of Δ (REPTILE). The person's own fields and the items' fields are looked at, no
-    user id. An event is liked where its rating is above `above` (all are, in a history without ratings); for each liked
-    item, `negatives` items never met are drawn once a round. `adapt` is the same loop at home.
+    The server moves θ₀ by the mean of Δ (REPTILE). Inputs are the user's own fields and the items' fields, no user id. An event is liked where its rating is above `above` (all are, in a history without ratings); for each liked
+    item, `negatives` items outside the history are drawn once a round. `adapt` is the same loop.
 
     - `meta = "maml"`: the update is the negative gradient through one step, from the older half of the events to the
       newer; second derivatives included.
-    - `sends` and `adapts` name the leaves whose differences leave and those that are the person's own after an
-      adaptation; none named, all. A round moves both. By default no item's own row adapts: it would learn by heart
-      which items were drawn.
+    - `sends` and `adapts` name the leaves whose differences leave and those that stay on the device after an
+      adaptation; none named, all. A round trains both. By default no item's own row adapts: it would memorise which
+      items were drawn.
     - `bias` adds a number for each item to its log-odds.
-    - `popular` adds the logarithm of the `counts` that an earlier stage learned, so that a device need not.
+    - `popular` adds the logarithm of the `counts` that an earlier stage learned.
     - `of_items` (λ_IM) and `of_segments` (λ_SM) add so much of the two losses of the method `masks` to every step in
       which item vectors move, and `of_liking` (λ_DSSM) weighs the loss of liking beside them: the joint training of
       the paper's second stage, L = λ_DSSM L_DSSM + λ_IM L_IM + λ_SM L_SM. `masks` is the older name that sets both;
       a weight given by its own name goes before it. An earlier stage of that method starts the item vectors and the
       reader.
     - `output = "rating"` predicts ratings: the last layer is linear, the loss is the mean of (ŷ − rating)² over the
-      events, and no items are drawn, because what was never met has no rating. The offset of the output starts at
-      `above`, amid the ratings. Scores are predicted ratings.
+      events, without negatives, because items outside the history have no rating. The offset of the output starts at
+      `above`, the middle of the ratings. Scores are predicted ratings.
 
-    Only the rows of items that occur are held and trained; in the message the table is dense.
+    Only the rows of items that occur are gathered and trained; in the message the table is dense.
 
     Paper: Wang, Yin, Chen, Yu, Zhou and Zhang, "Fast-adapting and privacy-preserving federated recommender system"
     (2021).
@@ -57,17 +56,19 @@ class PrivRec(Method):
     catalog: Catalog
     dim: int = setting(32, at_least=1)  # of every embedding and of both towers
     hidden: tuple = setting((32, 16, 8, 8))  # sizes of the layers on both towers
-    kinds: tuple = setting(("categorical", "multi", "numeric"))  # of fields that are looked at; "words" may join
+    kinds: tuple = setting(("categorical", "multi", "numeric"))  # of fields in use; "words" can be added
     epochs: int = setting(10, at_least=1)  # E₂
     rate: float = setting(0.1, above=0.0)  # α₁
-    item_rate: float = setting(1.0, above=0.0)  # α₁ of what has a row for each item: few samples of a batch move a row
+    item_rate: float = setting(
+        1.0, above=0.0
+    )  # α₁ of tables with a row for each item: a row occurs in few samples of a batch
     batch: int = setting(32, at_least=0)  # samples a step; 0: all of them
     negatives: int = setting(4, at_least=0)  # for each liked item
     above: float = setting(3.0)  # a rating above this is liked
-    dislikes: bool = setting(True)  # whether what is met and not liked is learned from, as a no
-    most: int = setting(200, at_least=0)  # of the newest events are learned from; 0: all
+    dislikes: bool = setting(True)  # whether events that are not liked are negative samples
+    most: int = setting(200, at_least=0)  # newest events trained on; 0: all
     spread: float = setting(0.1, at_least=0.0)  # standard deviation of the first vectors of fields
-    item_spread: float = setting(0.1, at_least=0.0)  # and of items; 0 leaves an item that is not trained to its fields
+    item_spread: float = setting(0.1, at_least=0.0)  # and of items; with 0 an untrained item has its fields alone
     bias: bool = setting(False)
     popular: float = setting(0.0, at_least=0.0)  # how much ln(1 + counts/smooth) of an earlier stage adds to log-odds
     smooth: float = setting(10.0, above=0.0)
@@ -75,15 +76,13 @@ class PrivRec(Method):
     of_items: float | None = setting(None, at_least=0.0)  # λ_IM beside liking; `masks` unless given
     of_segments: float | None = setting(None, at_least=0.0)  # λ_SM beside liking; `masks` unless given
     masks: float = setting(0.0, at_least=0.0)  # λ_IM and λ_SM at once
-    copies: int = setting(
-        16, at_least=1
-    )  # masked copies made in a round, where they are learned from; a step looks at one
-    window: int = setting(50, at_least=3)  # newest events of which they are made
+    copies: int = setting(16, at_least=1)  # masked copies made in a round; a step uses one
+    window: int = setting(50, at_least=3)  # newest events that are copied
     output: Literal["liking", "rating"] | None = setting(None)  # what is predicted; liking unless given
     meta: Literal["reptile", "maml"] = setting("reptile")
     sends: tuple = setting(())
     adapts: tuple = setting(TOWERS[1:])
-    passes: int = setting(5, at_least=1)  # over pooled data, where the lab fits
+    passes: int = setting(5, at_least=1)  # over pooled data, in the lab
     pace: float = setting(0.002, above=0.0)  # of Adam, in the lab
     learns: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {
@@ -113,7 +112,7 @@ class PrivRec(Method):
 
     @property
     def needs_ratings(self) -> bool:
-        """Whether ratings are predicted, so that a log must have them."""
+        """Whether ratings are predicted, so that the log must have them."""
         return self.output == "rating"
 
     @property
@@ -125,7 +124,7 @@ class PrivRec(Method):
 
     @property
     def joint(self) -> bool:
-        """Whether masks are learned beside liking."""
+        """Whether masked items are trained jointly."""
         return any(self.weights[1:])
 
     @property
@@ -135,18 +134,18 @@ class PrivRec(Method):
 
     @property
     def net(self) -> FieldTowers:
-        """The network, as equations."""
+        """The network."""
         return FieldTowers(self.catalog, self.dim, self.hidden, self.kinds)
 
     @property
-    def _pace(self) -> Pace:
-        return Pace(self.rate, _BY_ITEM, self.item_rate)
+    def _pace(self) -> StepSizes:
+        return StepSizes(self.rate, _BY_ITEM, self.item_rate)
 
     def init(self, key: jax.Array) -> dict[str, jax.Array]:
         """θ₀: small random embeddings, random layers."""
-        last = 0.0 if self.popular else 1.0  # at first, counts alone decide
+        last = 0.0 if self.popular else 1.0  # initially, counts alone decide
         params, n = self.net.new(key, self.item_spread, self.spread, last), self.catalog.n_items
-        if self.needs_ratings:  # from 0, the first errors are as large as ratings, and steps of this rate diverge
+        if self.needs_ratings:  # from 0, the first errors are as large as ratings, and descent at this rate diverges
             params["head"] = params["head"].at[-1].set(self.above)
         if self.bias:
             params["bias"] = jnp.zeros(n)
@@ -155,16 +154,16 @@ class PrivRec(Method):
         return {**params, **(new_reader(jax.random.fold_in(key, 1), self.dim) if self.joint else {})}
 
     def prepare(self, history: History) -> dict:
-        """The newest events, which of them are liked or how they are rated, everything ever met, and the person's own fields."""
+        """The newest events with their labels or ratings, all items of the history, and the user's own fields."""
         exists = history.items >= 0
         had = coalesce(history.items, exists.astype(jnp.float32), self.catalog.n_items)
         newest = newest_places(history.items, self.most or history.items.shape[0])
-        likes = liked(history, self.above)[newest]
+        likes = liked_events(history, self.above)[newest]
         own = {"items": history.items[newest], "liked": likes, "had": had, "person": history.person}
         return {**own, "ratings": history.labels[newest]} if self.needs_ratings else own
 
     def enter(self, key: jax.Array, own: dict) -> dict:
-        """Nothing: what adaptation makes is made anew, so that a home stays small."""
+        """No private state: the result of an adaptation is recomputed, so that a device stores little."""
         del key, own
         return {}
 
@@ -172,7 +171,7 @@ class PrivRec(Method):
         """Δ = θ − θ₀ after E₂ epochs of mini-batch descent."""
         draw, order = jax.random.split(key)
         mine = self._samples(draw, own)
-        start = self._held(params, mine.items)
+        start = self._gathered(params, mine.items)
         sends, adapts = self.sends or self.leaves, self.adapts or self.leaves
         moving = {name: start[name] for name in self.leaves if name in (*sends, *adapts)}
         if self.meta == "maml":
@@ -182,11 +181,11 @@ class PrivRec(Method):
         return local, self._as_rows({name: update[name] for name in sends}, mine.items), jnp.ones(1)
 
     def adapt(self, key: jax.Array, params: dict, local: dict, own: dict) -> dict:
-        """The same loop; what it moved is the person's own, with the rows of the items that occurred."""
+        """The same loop; what it trained stays on the device, with the rows of the items that occurred."""
         del local
         draw, order = jax.random.split(key)
         mine = self._samples(draw, own)
-        start = self._held(params, mine.items)
+        start = self._gathered(params, mine.items)
         moving = {name: start[name] for name in self.adapts or self.leaves}
         return {"index": mine.items, **self._descend(order, start, moving, mine, own)}
 
@@ -194,31 +193,35 @@ class PrivRec(Method):
         """The log-odds that a candidate is liked, or the rating it would get."""
         del recent
         at = jnp.maximum(candidates, 0)
-        theta = {**self._held(params, at), **self._found(params, local, at)}
+        theta = {**self._gathered(params, at), **self._adapted(params, local, at)}
         return masked(self._odds(theta, self.net.about(at), own["person"]), candidates)
 
     def odds(self, params: dict, person: jax.Array, items: jax.Array) -> jax.Array:
-        """The log-odds, or ratings, of some items for a person with these fields, before any adaptation."""
-        return self._odds(self._held(params, items), self.net.about(items), person)
+        """The log-odds, or ratings, of some items for a user with these fields, before any adaptation."""
+        return self._odds(self._gathered(params, items), self.net.about(items), person)
 
-    def _samples(self, key: jax.Array, own: dict) -> Samples:
-        """Every event, after each liked one its negatives, and masked copies where they are learned from."""
-        asked = Asked(self.catalog.n_items, self.negatives, self.dislikes, self.copies * self.joint, self.window)
+    def _samples(self, key: jax.Array, own: dict) -> LabelledSamples:
+        """Every event, after each liked one its negatives, and masked copies if they are trained on."""
+        asked = SamplingOptions(
+            self.catalog.n_items, self.negatives, self.dislikes, self.copies * self.joint, self.window
+        )
         if not self.needs_ratings:
-            return samples(key, own, asked)
-        every = samples(key, own, asked._replace(negatives=0, dislikes=True))  # what was never met has no rating
+            return labelled_samples(key, own, asked)
+        every = labelled_samples(
+            key, own, asked._replace(negatives=0, dislikes=True)
+        )  # items outside the history have no rating
         return every._replace(liked=own["ratings"].astype(jnp.float32))
 
-    def _held(self, params: dict, index: jax.Array) -> dict:
-        """The parameters a device holds: of what has a row for each item, some rows."""
+    def _gathered(self, params: dict, index: jax.Array) -> dict:
+        """The parameters a device uses: of tables with a row for each item, some rows."""
         held = {name: gather(params[name], index) if name in _BY_ITEM else params[name] for name in self.leaves}
         if self.popular:
             counts = jnp.maximum(gather(params["counts"], index), 0)
             held["popularity"] = self.popular * jnp.log1p(counts / self.smooth)
         return held
 
-    def _found(self, params: dict, local: Mapping[str, jax.Array], at: jax.Array) -> dict:
-        """What adaptation moved, for these items."""
+    def _adapted(self, params: dict, local: Mapping[str, jax.Array], at: jax.Array) -> dict:
+        """The adapted parameters, for these items."""
         moved = {name: local[name] for name in self.leaves if name in local}
         for name in _BY_ITEM & set(moved):
             place = jnp.minimum(jnp.searchsorted(local["index"], at), local["index"].shape[0] - 1)
@@ -227,12 +230,12 @@ class PrivRec(Method):
         return moved
 
     def _odds(self, theta: dict, columns: list[jax.Array], person: jax.Array) -> jax.Array:
-        """ln(ŷ/(1 − ŷ)) of some items, whose rows stand in θ and whose fields are `columns`."""
+        """ln(ŷ/(1 − ŷ)) of some items, with their rows in θ and their fields in `columns`."""
         odds = self.net.odds(theta, columns, person)
         return odds + sum(theta[name] for name in ("bias", "popularity") if name in theta)
 
-    def _loss(self, start: dict, mine: Samples, own: dict, joint: bool = False) -> Any:
-        """L(θ, batch): λ_DSSM L_DSSM of some samples, where θ are the leaves that move; joint, with L_SSL beside it."""
+    def _loss(self, start: dict, mine: LabelledSamples, own: dict, joint: bool = False) -> Any:
+        """L(θ, batch): λ_DSSM L_DSSM of some samples, with θ the trained leaves; joint, plus L_SSL."""
         about, error = self.net.about(mine.items), squared_error if self.needs_ratings else cross_entropy
         of_liking, of_items, of_segments = self.weights
 
@@ -246,36 +249,36 @@ class PrivRec(Method):
             if not joint:
                 return lost
             x = moving["items"][None, count:]
-            item, segment = contrast({**still, **moving}, mine.shape, x, mine.shown[copy][None])
+            item, segment = contrastive_losses({**still, **moving}, mine.shape, x, mine.shown[copy][None])
             hidden = of_items * item + of_segments * segment
             return lost + jnp.where(real.sum() > 0, hidden, 0.0)  # padding alone is no step
 
         return loss
 
-    @eqx.filter_jit  # so that a device alone compiles its loop once
-    def _descend(self, key: jax.Array, start: dict, moving: dict, mine: Samples, own: dict) -> dict:
+    @eqx.filter_jit  # so that a single device compiles its loop once
+    def _descend(self, key: jax.Array, start: dict, moving: dict, mine: LabelledSamples, own: dict) -> dict:
         """θ ← θ − α₁ ∇L, batch after batch, E₂ times over all samples."""
         joint, m = self.joint and "items" in moving, mine.real.shape[0]
         loss = self._loss(start, mine, own, joint)
 
         def epoch(theta: dict, turn: tuple[jax.Array, jax.Array]) -> tuple[dict, None]:
             number, key = turn
-            rows = shuffled(key, mine.real, self.batch or m)
+            rows = shuffled_batches(key, mine.real, self.batch or m)
             real = mine.real.at[rows].get(mode="fill", fill_value=False).astype(jnp.float32)
             rows, copy = jnp.minimum(rows, m - 1), (number + jnp.arange(rows.shape[0])) % self.copies
             place = mine.place[rows]
             place = jnp.concatenate([place, mine.copies[copy]], axis=1) if joint else place
-            return descend(loss, theta, Batch(place, (rows, real, copy)), self._pace), None
+            return sgd(loss, theta, Minibatch(place, (rows, real, copy)), self._pace), None
 
         return jax.lax.scan(epoch, moving, (jnp.arange(self.epochs), jax.random.split(key, self.epochs)))[0]
 
     @eqx.filter_jit
-    def _through(self, start: dict, moving: dict, mine: Samples, own: dict) -> dict:
-        """∇L_query(θ − α₁∇L_support(θ)): the older half of the events supports, the newer is asked."""
+    def _through(self, start: dict, moving: dict, mine: LabelledSamples, own: dict) -> dict:
+        """∇L_query(θ − α₁∇L_support(θ)): the older half of the events is the support set, the newer the query set."""
         half = (own["items"] >= 0).sum() // 2
         older, rows = mine.event < half, jnp.arange(mine.real.shape[0])
-        halves = [Batch(mine.place, (rows, (mine.real & part).astype(jnp.float32), 0)) for part in (older, ~older)]
-        return through_one_step(self._loss(start, mine, own), moving, halves[0], halves[1], self._pace)
+        halves = [Minibatch(mine.place, (rows, (mine.real & part).astype(jnp.float32), 0)) for part in (older, ~older)]
+        return maml_gradient(self._loss(start, mine, own), moving, halves[0], halves[1], self._pace)
 
     def _as_rows(self, update: dict, index: jax.Array) -> dict:
         n = self.catalog.n_items

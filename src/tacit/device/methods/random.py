@@ -1,4 +1,4 @@
-"""Random: every item equally good. The floor that every method must beat."""
+"""Random: uniform scores, the floor that every method must beat. Nothing leaves the device."""
 
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ from tacit.device.method import AtHome, masked
 
 
 class Random(AtHome):
-    """A score drawn for each device, moment and item.
+    """A score drawn for each device, session state and item.
 
     Paper: the Random baseline of Saiapin et al., "Federated privacy-preserving collaborative filtering for on-device
     next app prediction" (2023).
@@ -32,7 +32,7 @@ class Random(AtHome):
         return {"seed": jax.random.key_data(key)}
 
     def score(self, params: dict, local: dict, own: dict, recent: jax.Array, candidates: jax.Array) -> jax.Array:
-        """Uniform on [0, 1), whatever the order of the candidates; what was just done stands for the moment."""
+        """Uniform on [0, 1), whatever the order of the candidates; the recent events are part of the seed."""
         del params, own
         key = jax.random.wrap_key_data(local["seed"], impl="threefry2x32")
         moment = jnp.sum((recent + 1) * (2 * jnp.arange(recent.shape[0]) + 1))  # padding, -1, adds nothing

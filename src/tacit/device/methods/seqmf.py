@@ -1,4 +1,4 @@
-"""SeqMF: matrix factorisation that also looks at what follows what. Item gradients leave the device."""
+"""SeqMF: matrix factorisation with a sequential term. Item gradients leave the device."""
 
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -12,13 +12,21 @@ from tacit.core.sparse_rows import Rows
 from tacit.device.history import History
 from tacit.device.method import Method, masked
 from tacit.errors import DataError
-from tacit.nets.counts.transitions import Denominator, Habits, Orientation, follow, habits, precede, relative, since
-from tacit.nets.factor.dual_ridge import narrow_ridge
-from tacit.nets.factor.mf import dot, gather, ridge
-from tacit.nets.sequence.recency import newest, pooled
+from tacit.nets.counts.transitions import (
+    Denominator,
+    Orientation,
+    TransitionCounts,
+    apply_transitions,
+    apply_transposed,
+    relative_transitions,
+    transition_counts,
+    within_days,
+)
+from tacit.nets.factor.least_squares import dot, dual_ridge, gather, ridge
+from tacit.nets.sequence.windows import latest_events, pool_rows
 
 
-class Terms(NamedTuple):
+class NormalEquationTerms(NamedTuple):
     """The parts of Eq. 4 to 12 on the items A_u of one person."""
 
     rows: jax.Array  # Q_u
@@ -29,21 +37,21 @@ class Terms(NamedTuple):
     affinity: jax.Array  # h = diag(S Q_u Q_uᵀ)
 
 
-class SequentialMatrixFactorisation(Method):
-    """Solve the user vector at home under r = Q p + diag(S Q Qᵀ), send the gradient of the item table.
+class SeqMF(Method):
+    """Solve the user vector on the device under r = Q p + diag(S Q Qᵀ), send the gradient of the item table.
 
-    S holds the steps between a person's own items A_u, c = d^γ / Σ d^γ weighs them. As printed, nothing else has
-    weight: r = 1 on every own item is then a minimum, and training draws all rows of Q to one direction. `smoothing`
-    α gives every item of the catalogue a share, c = (d^γ + α)/(Σ d^γ + αN) with target 0 where d = 0, as the authors'
+    S holds the transitions between the user's own items A_u, c = d^γ / Σ d^γ weighs them. As printed, nothing else has
+    weight: r = 1 on every own item is then a minimum, and training aligns all rows of Q with one direction. `smoothing`
+    α gives every item of the catalogue a weight, c = (d^γ + α)/(Σ d^γ + αN) with target 0 where d = 0, as the authors'
     code does; the update is then dense.
 
     The paper's Eq. 5 and its worked example Eq. 6 disagree about S. The example is the default, S_ij = how often j
     follows i, divided by the occurrences of i; `orientation` and `denominator` give the other readings.
 
-    The user vector and the table have clocks of their own: `solves` says when the vector follows its table.
+    `solves` says when the user vector is recomputed for a new table.
 
     Paper: Saiapin et al., "Federated privacy-preserving collaborative filtering for on-device next app prediction"
-    (UMUAI 2024); without `sequence` it is the matrix factorisation it is compared with.
+    (UMUAI 2024); without `sequence` it is its matrix factorisation baseline.
     """
 
     catalog: Catalog
@@ -52,19 +60,19 @@ class SequentialMatrixFactorisation(Method):
     smoothing: float = setting(0.0, at_least=0.0)  # α
     gamma: float = setting(1.0, above=0.0)
     sequence: bool = setting(True)  # without: matrix factorisation
-    orientation: Orientation = setting("source")  # row i of S: what follows i; target: what i follows
+    orientation: Orientation = setting("source")  # row i of S: items that follow i; target: items that precede i
     denominator: Denominator = setting("occurrences")  # what a row of S is divided by; departures: the times i was left
-    last: int = setting(1, at_least=0)  # how many events of the session a score looks at; 0: all
-    pool: Literal["sum", "mean"] = setting("sum")  # and what it makes of them
+    last: int = setting(1, at_least=0)  # events of the session used in a score; 0: all
+    pool: Literal["sum", "mean"] = setting("sum")  # and their pooling
     window: float | None = setting(None, above=0.0)  # days of history before the newest event; by default all
-    solves: Literal["always", "rounds", "never"] = setting("always")  # rounds: only when asked for a gradient
+    solves: Literal["always", "rounds", "never"] = setting("always")  # rounds: only in a round
     spread: float = setting(0.06, above=0.0)  # standard deviation of the first item table
     installed: int = setting(128, at_least=1)  # the most items counted: those used most
     learns: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {
         "hyper": {"smoothing": 1.0},
         "trains": ["items"],
-        "rounds": 10,  # few: beyond, the rows of Q grow alike
+        "rounds": 10,  # few: more align the rows of Q
         "server": {"rule": "adam", "rate": 0.01, "scale": "mean"},
     }
 
@@ -74,23 +82,23 @@ class SequentialMatrixFactorisation(Method):
 
     @property
     def needs_times(self) -> bool:
-        """Whether a log without times cannot be used: a window counts days."""
+        """Whether the log must have times: a window counts days."""
         return self.window is not None
 
-    def prepare(self, history: History) -> Habits:
+    def prepare(self, history: History) -> TransitionCounts:
         """Counts of items and steps, inside the window."""
         items = history.items
         if self.window is not None:
             _check_times(history, self.window)
-            items = since(items, history.times, self.window)
-        return habits(items, self.catalog.n_items, self.installed)[0]
+            items = within_days(items, history.times, self.window)
+        return transition_counts(items, self.catalog.n_items, self.installed)[0]
 
-    def enter(self, key: jax.Array, own: Habits) -> dict:
+    def enter(self, key: jax.Array, own: TransitionCounts) -> dict:
         """A small random vector, until the first solve."""
         del own
         return {"vector": 0.01 * jax.random.normal(key, (self.dim,))}
 
-    def local(self, key: jax.Array, params: dict, local: dict, own: Habits) -> tuple[dict, dict, jax.Array]:
+    def local(self, key: jax.Array, params: dict, local: dict, own: TransitionCounts) -> tuple[dict, dict, jax.Array]:
         """Solve p_u, then the exact gradient of the squared error in Q with p_u held."""
         del key
         Q = params["items"]
@@ -98,58 +106,62 @@ class SequentialMatrixFactorisation(Method):
         p = local["vector"] if self.solves == "never" else self._solve(Q, terms, own)
         return {"vector": p}, {"items": self._gradient(Q, p, terms, own)}, jnp.ones(1)
 
-    def adapt(self, key: jax.Array, params: dict, local: dict, own: Habits) -> dict:
+    def adapt(self, key: jax.Array, params: dict, local: dict, own: TransitionCounts) -> dict:
         """p_u for the table last received."""
         del key
         if self.solves != "always":
             return local
         return {"vector": self._solve(params["items"], self._terms(params["items"], own), own)}
 
-    def _terms(self, Q: jax.Array, own: Habits) -> Terms:
+    def _terms(self, Q: jax.Array, own: TransitionCounts) -> NormalEquationTerms:
         Q_u = gather(Q, own.items)
         # c_ui = (d_ui^γ + α)/(Σ_j d_uj^γ + αN), and 0^γ := 0
         power = jnp.where(own.real, own.uses**self.gamma, 0.0)
         total = jnp.maximum(power.sum() + self.smoothing * self.catalog.n_items, 1e-30)
         c = jnp.where(own.real, power + self.smoothing, 0.0) / total
-        rest = jnp.where(own.real.any(), self.smoothing / total, 0.0)  # who has nothing has nothing to say
+        rest = jnp.where(own.real.any(), self.smoothing / total, 0.0)  # an empty history contributes nothing
         if not self.sequence:
             nothing = jnp.zeros(())
-            return Terms(Q_u, c, rest, nothing, nothing, jnp.zeros(c.shape))
-        S = relative(own, self.orientation, self.denominator)
-        B = follow(S, Q_u)
-        return Terms(Q_u, c, rest, S, B, (Q_u * B).sum(axis=1))
+            return NormalEquationTerms(Q_u, c, rest, nothing, nothing, jnp.zeros(c.shape))
+        S = relative_transitions(own, self.orientation, self.denominator)
+        B = apply_transitions(S, Q_u)
+        return NormalEquationTerms(Q_u, c, rest, S, B, (Q_u * B).sum(axis=1))
 
-    def _solve(self, Q: jax.Array, terms: Terms, own: Habits) -> jax.Array:
+    def _solve(self, Q: jax.Array, terms: NormalEquationTerms, own: TransitionCounts) -> jax.Array:
         """p_u = (QᵀC Q + λI)⁻¹ QᵀC (a − h)."""
         Q_u, c, rest, _, _, h = terms
         if self.smoothing == 0:
-            return narrow_ridge(Q_u, c, 1 - h, self.penalty)
+            return dual_ridge(Q_u, c, 1 - h, self.penalty)
         # QᵀC Q = α' QᵀQ + Q_uᵀ(C_u − α')Q_u, where α' is the weight of the items not used: h and a are 0 there.
         penalty = self.penalty * jnp.eye(self.dim) + rest * dot(Q.T, Q)
         return ridge(Q_u, jnp.where(own.real, c - rest, 0.0), dot(c * (1 - h), Q_u), penalty)
 
-    def _gradient(self, Q: jax.Array, p: jax.Array, terms: Terms, own: Habits) -> jax.Array | Rows:
+    def _gradient(
+        self, Q: jax.Array, p: jax.Array, terms: NormalEquationTerms, own: TransitionCounts
+    ) -> jax.Array | Rows:
         Q_u, c, rest, S, B, h = terms
         # w = c∘(r − a), and F = w pᵀ + w∘B + Sᵀ(w∘Q)
         w = c * (dot(Q_u, p) + h - 1)
         F = jnp.outer(w, p)
         if self.sequence:
-            F = F + w[:, None] * B + precede(S, w[:, None] * Q_u)
+            F = F + w[:, None] * B + apply_transposed(S, w[:, None] * Q_u)
         if self.smoothing == 0:
             return Rows(own.items, F, self.catalog.n_items)
         return jnp.outer(rest * dot(Q, p), p).at[own.items].set(F, mode="drop")
 
-    def score(self, params: dict, local: dict, own: Habits, recent: jax.Array, candidates: jax.Array) -> jax.Array:
+    def score(
+        self, params: dict, local: dict, own: TransitionCounts, recent: jax.Array, candidates: jax.Array
+    ) -> jax.Array:
         """q_i·p_u + q_i·Σ q_x over the latest events x."""
         del own
         Q, wanted = params["items"], local["vector"]
         if self.sequence:
-            wanted = wanted + pooled(Q, newest(recent, self.last), self.pool)
+            wanted = wanted + pool_rows(Q, latest_events(recent, self.last), self.pool)
         return masked(Q[candidates] @ wanted, candidates)
 
 
 def _check_times(history: History, window: float) -> None:
-    """Refuse a window where there are no times to count days by; inside a traced program nothing can be refused."""
+    """Refuse a window for a history without times; a traced program cannot check."""
     if isinstance(history.times, Tracer) or bool(history.times.max(initial=0.0) > 0):
         return
     if int((history.items >= 0).sum()) > 1:

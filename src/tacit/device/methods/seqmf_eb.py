@@ -1,4 +1,4 @@
-"""SeqMF-EB: what everybody does, as a prior under a person's own counts. Gradients of the prior leave the device."""
+"""SeqMF-EB: an empirical Bayes prior, learned from all users, under the user's own counts. Gradients of the prior leave the device."""
 
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -9,43 +9,51 @@ from tacit.core.settings import setting
 from tacit.core.sparse_rows import Rows
 from tacit.device.history import History
 from tacit.device.method import masked
-from tacit.device.methods._bases.stay_or_switch import Switching
+from tacit.device.methods._bases.stay_or_switch import StayOrSwitch
 from tacit.errors import PlanError
-from tacit.nets.counts.stay_or_leave import arrivals, leave, log_odds, marginal, moment, stay, surprise
-from tacit.nets.counts.transitions import DAY, Habits, count, habits, pair_of
-from tacit.nets.factor.mf import dot, gather
-from tacit.nets.factor.softmax_fit import fit, shares
-from tacit.nets.sequence.recency import newest
+from tacit.nets.counts.stay_or_leave import (
+    arrival_distribution,
+    arrivals,
+    leave_distribution,
+    next_item_context,
+    next_item_log_odds,
+    stay_probability,
+    step_cross_entropy,
+)
+from tacit.nets.counts.transitions import SECONDS_PER_DAY, TransitionCounts, pair_of, scatter_count, transition_counts
+from tacit.nets.factor.least_squares import dot, gather
+from tacit.nets.factor.softmax_fit import fit_softmax, masked_softmax
+from tacit.nets.sequence.windows import latest_events
 
 
 class Days(NamedTuple):
-    """Each step with the day it fell on, by the person's own count of days."""
+    """Each transition with its day, numbered by the user's own active days."""
 
-    pair: jax.Array  # int32[L − 1], as `pair_of` numbers steps
+    pair: jax.Array  # int32[L − 1], as `pair_of` numbers transitions
     day: jax.Array  # int32[L − 1], from 0
     total: jax.Array  # int32[]
 
 
-class Own(NamedTuple):
-    """Habits, and their days where these matter."""
+class CountsAndDays(NamedTuple):
+    """Transition counts, and their days where these are used."""
 
-    habits: Habits
+    habits: TransitionCounts
     days: Days | None
 
 
-class SequentialEmpiricalBayes(Switching):
-    """Own counts of where a person goes, over a prior that all people learn together.
+class SeqMFEmpiricalBayes(StayOrSwitch):
+    """The user's own transition counts under a prior that all users learn together.
 
-    b says which items people go to, a which they stay with; with a `rank`, T and S also say who likes what (t_j·p_u)
-    and what follows what (t_j·s_i). A person's own counts soon outweigh the prior: it matters to those who are new.
+    b is the log-popularity of arriving at an item, a the log-odds of staying with it; with a `rank`, T and S add user
+    preferences (t_j·p_u) and transitions (t_j·s_i). The user's own counts soon outweigh the prior: it matters to new users.
 
     Two gradients:
 
-    - `day`: of the cross-entropy of one day's steps given the days before it, a day drawn in each round. A day is 24
+    - `day`: of the cross-entropy of one day's transitions given the days before it, a day drawn in each round. A day is 24
       hours of the log's clock; in a log without times, a history counts as two days, its halves.
-    - `empty`: of b alone, for somebody of whom nothing is known, over the whole catalogue: N·(softmax(b) − shares of
-      the items gone to), each entry cut to ±1. The bound is public and the same for every catalogue, so it is made for
-      a single private report; cut, it says which items a person has rather than how much each is used.
+    - `empty`: of b alone, for a user without history, over the whole catalogue: N·(softmax(b) − shares of arrivals),
+      each entry clipped to ±1. The bound is public and the same for every catalogue, which suits a single private report;
+      clipped, it shows which items a user has rather than how much each is used.
 
     Paper: a hierarchy of counts as in MacKay and Bauman Peto, "A hierarchical Dirichlet language model" (NLE 1995),
     with shared tables in the place of Q in Saiapin et al. (2024).
@@ -56,7 +64,7 @@ class SequentialEmpiricalBayes(Switching):
     rank: int = setting(0, at_least=0)  # columns of T and S; 0: none
     penalty: float = setting(1.0, above=0.0)  # λ of the user vector
     newton: int = setting(4, at_least=1)  # Newton steps for it
-    heard: float = setting(50.0, above=0.0)  # the most events it is fitted to count as
+    heard: float = setting(50.0, above=0.0)  # most events it is fitted to
     spread: float = setting(0.1, above=0.0)  # standard deviation of the first T and S
     learns: ClassVar[bool] = False
     suggested: ClassVar[dict[str, Any]] = {
@@ -73,7 +81,7 @@ class SequentialEmpiricalBayes(Switching):
             )
 
     def init(self, key: jax.Array) -> dict[str, jax.Array]:
-        """Nothing is known: b and a are 0, T and S small."""
+        """b and a are 0, T and S small."""
         n = self.catalog.n_items
         params = {"b": jnp.zeros(n)}
         if self.stays_too:
@@ -83,25 +91,25 @@ class SequentialEmpiricalBayes(Switching):
             params |= {"T": T, "S": S}
         return params
 
-    def prepare(self, history: History) -> Own:
+    def prepare(self, history: History) -> CountsAndDays:
         """Counts of items and steps, and the day of each step."""
-        own, place = habits(history.items, self.catalog.n_items, self.installed)
+        own, place = transition_counts(history.items, self.catalog.n_items, self.installed)
         if self.at == "empty":
-            return Own(own, None)
+            return CountsAndDays(own, None)
         day = _days(history)
         total = jnp.where(history.items >= 0, day, -1).max(initial=-1) + 1
-        return Own(own, Days(pair_of(place, own.items.shape[0]), day[1:], total))
+        return CountsAndDays(own, Days(pair_of(place, own.items.shape[0]), day[1:], total))
 
-    def enter(self, key: jax.Array, own: Own) -> dict:
-        """The average person; without a rank there is no other."""
+    def enter(self, key: jax.Array, own: CountsAndDays) -> dict:
+        """A vector of zeros; without a rank, no private state."""
         del key, own
         return {"vector": jnp.zeros(self.rank)} if self.rank else {}
 
-    def local(self, key: jax.Array, params: dict, local: dict, own: Own) -> tuple[dict, dict, jax.Array]:
+    def local(self, key: jax.Array, params: dict, local: dict, own: CountsAndDays) -> tuple[dict, dict, jax.Array]:
         """The gradient of the prior; the user vector follows in `adapt`."""
         if own.days is None:
             return local, {"b": self._at_empty(params["b"], own.habits)}, jnp.ones(1)
-        before, today = one_day(key, own.days, own.habits.items.shape[0])
+        before, today = draw_day(key, own.days, own.habits.items.shape[0])
         prior = {name: gather(leaf, own.habits.items) for name, leaf in params.items()}
         p = self._vector(prior, arrivals(before), own.habits.real)
         gradient = jax.grad(self._loss)(prior, p, before, today, own.habits.real)
@@ -112,8 +120,8 @@ class SequentialEmpiricalBayes(Switching):
 
         return local, {name: rows(leaf) for name, leaf in gradient.items()}, jnp.ones(1)
 
-    def adapt(self, key: jax.Array, params: dict, local: dict, own: Own) -> dict:
-        """p_u from where the person has gone so far."""
+    def adapt(self, key: jax.Array, params: dict, local: dict, own: CountsAndDays) -> dict:
+        """p_u from the user's arrivals so far."""
         del key
         if not self.rank:
             return local
@@ -126,50 +134,57 @@ class SequentialEmpiricalBayes(Switching):
             return jnp.zeros(0)
         total = gone.sum()
         scaled = gone * jnp.minimum(total, self.heard) / jnp.maximum(total, 1.0)
-        return fit(prior["T"], prior["b"][None], scaled[None], real, self.penalty, self.newton)
+        return fit_softmax(prior["T"], prior["b"][None], scaled[None], real, self.penalty, self.newton)
 
     def _loss(self, prior: dict, p: jax.Array, before: jax.Array, today: jax.Array, real: jax.Array) -> jax.Array:
-        """Cross-entropy of a day's steps given what was counted before."""
+        """Cross-entropy of a day's transitions given the counts before it."""
         b, a = prior["b"], prior.get("a", jnp.zeros(()))
         T, S = (prior.get(name, jnp.zeros((b.shape[0], 0))) for name in "TS")
         # e = softmax(b + T p),  m = (E + κ₁ e)/(ΣE + κ₁),  g_ij = softmax_{j≠i}(log m_j + t_j·s_i)
-        m = marginal(arrivals(before), shares(b + dot(T, p), real), self.arrivals)
+        m = arrival_distribution(arrivals(before), masked_softmax(b + dot(T, p), real), self.arrivals)
         logits = jnp.log(jnp.maximum(m, 1e-30)) + dot(S, T.T)
         others = real & ~jnp.eye(b.shape[0], dtype=bool)
-        to = jax.vmap(leave, (0, 0, 0, None))(before, logits, others, self.steps)
-        stays = stay(jnp.diagonal(before), before.sum(axis=1), self.stay + a, self.stays)
-        return surprise(today, to, stays)
+        to = jax.vmap(leave_distribution, (0, 0, 0, None))(before, logits, others, self.steps)
+        stays = stay_probability(jnp.diagonal(before), before.sum(axis=1), self.stay + a, self.stays)
+        return step_cross_entropy(today, to, stays)
 
-    def _at_empty(self, b: jax.Array, own: Habits) -> jax.Array:
+    def _at_empty(self, b: jax.Array, own: TransitionCounts) -> jax.Array:
         """N (softmax(b) − E/ΣE), cut: the gradient of N times the cross-entropy; 0 for somebody who went nowhere."""
         gone = arrivals(own.table)
         share = jnp.zeros(b.shape).at[own.items].add(gone / jnp.maximum(gone.sum(), 1.0), mode="drop")
         F = self.catalog.n_items * (jax.nn.softmax(b) - share)
         return jnp.where(gone.sum() > 0, jnp.clip(F, -1.0, 1.0), 0.0)
 
-    def score(self, params: dict, local: dict, own: Own, recent: jax.Array, candidates: jax.Array) -> jax.Array:
+    def score(
+        self, params: dict, local: dict, own: CountsAndDays, recent: jax.Array, candidates: jax.Array
+    ) -> jax.Array:
         """log π over the candidates."""
         T, S = (params.get(name, jnp.zeros((self.catalog.n_items, 0))) for name in "TS")
-        last = newest(recent, 1)[0]
-        prior = shares(params["b"][candidates] + dot(T[candidates], local.get("vector", jnp.zeros(0))), candidates >= 0)
+        last = latest_events(recent, 1)[0]
+        prior = masked_softmax(
+            params["b"][candidates] + dot(T[candidates], local.get("vector", jnp.zeros(0))), candidates >= 0
+        )
         link, lean = dot(T[candidates], S[last]), params["a"][last] if self.stays_too else jnp.zeros(())
-        return masked(log_odds(moment(own.habits, recent, candidates), self.counts, prior, link, lean), candidates)
+        return masked(
+            next_item_log_odds(next_item_context(own.habits, recent, candidates), self.counts, prior, link, lean),
+            candidates,
+        )
 
 
-def one_day(key: jax.Array, days: Days, n: int) -> tuple[jax.Array, jax.Array]:
+def draw_day(key: jax.Array, days: Days, n: int) -> tuple[jax.Array, jax.Array]:
     """n_ij before a day that chance draws, and on it, float[n, n] each."""
     pair, day, total = days
     today = jax.random.randint(key, (), 0, jnp.maximum(total, 1))
     # One count for both: what fell on the day stands n² places further, what came later nowhere.
     place = jnp.where((day <= today) & (pair < n * n), pair + n * n * (day == today), 2 * n * n)
-    before, on = count(place, jnp.ones(place.shape), 2 * n * n).reshape(2, n, n)
+    before, on = scatter_count(place, jnp.ones(place.shape), 2 * n * n).reshape(2, n, n)
     return before, on
 
 
 def _days(history: History) -> jax.Array:
     """The number of each event's day among the person's own; without times, 0 and 1 for the halves."""
     real, place = history.items >= 0, jnp.arange(history.items.shape[0])
-    calendar = jnp.floor(history.times / DAY)
+    calendar = jnp.floor(history.times / SECONDS_PER_DAY)
     new = jnp.concatenate([jnp.zeros(1, bool), calendar[1:] != calendar[:-1]]) & real
     halves = (2 * place >= real.sum()) & real
     return jnp.where(history.times.max(initial=0.0) > 0, jnp.cumsum(new), halves).astype(jnp.int32)

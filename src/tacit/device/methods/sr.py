@@ -1,4 +1,4 @@
-"""SR: what people do next after the last thing. Transition counts leave the device."""
+"""SR: sequential rules, what users do after the last item. Transition counts leave the device."""
 
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ MOST_ITEMS = 20_000  # the table of steps has N² entries
 
 
 class SequentialRules(Method):
-    """score_j = Σ_u n^u_ij, how often anybody went from the last item i to j.
+    """score_j = Σ_u n^u_ij, how often all users went from the last item i to j.
 
     Paper: SR in Ludewig and Jannach, "Evaluation of session-based recommendation algorithms" (UMUAI 2018).
     """
@@ -31,7 +31,7 @@ class SequentialRules(Method):
             )
 
     def init(self, key: jax.Array) -> dict[str, jax.Array]:
-        """No steps yet; entry i·N + j counts i → j."""
+        """Zero counts; entry i·N + j counts i → j."""
         del key
         return {"steps": jnp.zeros(self.catalog.n_items**2, jnp.int32)}
 
@@ -47,7 +47,7 @@ class SequentialRules(Method):
         return {}
 
     def local(self, key: jax.Array, params: dict, local: dict, own: Rows) -> tuple[dict, dict, jax.Array]:
-        """Send the counted steps."""
+        """Send the transition counts."""
         del key, params
         return local, {"steps": own}, jnp.ones(1)
 
@@ -57,7 +57,7 @@ class SequentialRules(Method):
         return local
 
     def score(self, params: dict, local: dict, own: Rows, recent: jax.Array, candidates: jax.Array) -> jax.Array:
-        """The steps from the last item; 0 where there is none."""
+        """The transitions from the last item; 0 where there is none."""
         del local, own
         last = last_event(recent)
         steps = params["steps"][jnp.maximum(last, 0) * self.catalog.n_items + candidates]

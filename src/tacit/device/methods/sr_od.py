@@ -1,4 +1,4 @@
-"""SR-od: what this person does next after the last thing, from their own history. Nothing leaves the device."""
+"""SR-od: sequential rules from this user's own history. Nothing leaves the device."""
 
 from typing import Any, ClassVar
 
@@ -14,8 +14,8 @@ from tacit.errors import PlanError
 MOST_ITEMS = 46_340  # a step is numbered i·N + j, in 32 bits
 
 
-class SequentialRulesAtHome(AtHome):
-    """score_j = n_ij, how often this person went from the last item i to j.
+class SequentialRulesOnDevice(AtHome):
+    """score_j = n_ij, how often this user went from the last item i to j.
 
     Paper: SR in Ludewig and Jannach, "Evaluation of session-based recommendation algorithms" (UMUAI 2018); on-device
     as SR-od in Saiapin et al. (2024).

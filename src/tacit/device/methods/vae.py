@@ -1,4 +1,4 @@
-"""Mult-VAE: a set of items through a narrow middle. Fitted in the lab from pooled data; read at home in one pass."""
+"""Mult-VAE: variational autoencoder of item sets. Trained in the lab on pooled data; one forward pass on the device."""
 
 from typing import Any, ClassVar
 
@@ -10,16 +10,16 @@ from tacit.core.settings import setting
 from tacit.core.sparse_rows import Rows, distinct
 from tacit.device.history import History
 from tacit.device.method import AtHome, masked
-from tacit.nets.factor.mf import gather
-from tacit.nets.neural.autoencoder import decode, encode, first
+from tacit.nets.factor.least_squares import gather
+from tacit.nets.neural.autoencoder import decode_latent, encode_sum, new_autoencoder
 
 
-class VariationalAutoencoder(AtHome):
-    """softmax over all items of what a network makes of the items had, of layers N – hidden – latent – hidden – N.
+class MultVAE(AtHome):
+    """A softmax over all items from the user's items, by a network of layers N – hidden – latent – hidden – N.
 
-    The lab fits it on everybody's sets, with `dropout` of the input, noise in the middle, and a share `anneal` of the
-    KL divergence that is reached after a fifth of the epochs. A person, trained on or new, is read at home: nothing is
-    fitted for them, so everybody who has an item is covered.
+    The lab trains it on pooled item sets, with `dropout` of the input, noise in the latent layer, and a weight of the KL
+    divergence that rises to `anneal` over a fifth of the epochs. On the device it is one forward pass, for any user with
+    at least one item.
 
     Paper: Liang, Krishnan, Hoffman and Jebara, "Variational autoencoders for collaborative filtering" (WWW 2018).
     """
@@ -43,7 +43,7 @@ class VariationalAutoencoder(AtHome):
 
     def init(self, key: jax.Array) -> dict[str, jax.Array]:
         """Small random weights."""
-        return first(key, self.catalog.n_items, self.hidden, self.latent)
+        return new_autoencoder(key, self.catalog.n_items, self.hidden, self.latent)
 
     def prepare(self, history: History) -> Rows:
         """The distinct items, each with weight 1/√n, so that the set has length 1."""
@@ -51,15 +51,15 @@ class VariationalAutoencoder(AtHome):
         return own.with_value(own.value / jnp.sqrt(jnp.maximum(own.value.sum(), 1.0)))
 
     def enter(self, key: jax.Array, own: Rows) -> dict:
-        """Unread, until the first adaptation."""
+        """A layer of zeros, until the first adaptation."""
         del key, own
         return {"layer": jnp.zeros(self.hidden)}
 
     def adapt(self, key: jax.Array, params: dict, local: dict, own: Rows) -> dict:
-        """One pass, without noise in the middle."""
+        """One forward pass, without noise in the latent layer."""
         del key, local
-        mean, _ = encode(params, own.value @ gather(params["encoder"], own.index))
-        return {"layer": decode(params, mean)}
+        mean, _ = encode_sum(params, own.value @ gather(params["encoder"], own.index))
+        return {"layer": decode_latent(params, mean)}
 
     def score(self, params: dict, local: dict, own: Rows, recent: jax.Array, candidates: jax.Array) -> jax.Array:
         """The log-odds of each item."""

@@ -18,7 +18,7 @@ from tacit.core.catalog import Catalog
 from tacit.core.messages import Report, Schema
 from tacit.device.history import History
 from tacit.device.method import AtHome
-from tacit.nets.neural.bounded_sum import summed, unit
+from tacit.nets.neural.chunked import clipped_to_unit, sum_in_chunks
 from tacit.privacy.mechanism import PEOPLE, Mechanism
 from tacit.privacy.mechanisms._parts.pair_counts import Cooccurrence
 
@@ -112,9 +112,9 @@ class CanaryOrganisation(Canary):
 
         def one(number: jax.Array) -> dict:
             mine = self._tree(own["sign"][number % self.canaries] * self.pattern(number))
-            return {**unit(mine, 1.0), PEOPLE: jnp.ones(())}
+            return {**clipped_to_unit(mine, 1.0), PEOPLE: jnp.ones(())}
 
-        return local, summed(one, jnp.asarray(self.canaries), _GROUP), jnp.ones(self.weights)
+        return local, sum_in_chunks(one, jnp.asarray(self.canaries), _GROUP), jnp.ones(self.weights)
 
     def owns(self, coins: np.ndarray) -> dict:
         """One organisation."""

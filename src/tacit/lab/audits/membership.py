@@ -23,7 +23,7 @@ from tacit.audit.inference import (
 from tacit.core.plan import Plan
 from tacit.device.batching import power_of_two
 from tacit.device.method import Method
-from tacit.device.methods._bases.likes import liked
+from tacit.device.methods._bases.likes import liked_events
 from tacit.errors import DataError, PlanError
 from tacit.lab.data import Population
 from tacit.lab.simulation.batched_runs import Models, learn_together
@@ -117,7 +117,7 @@ def _ask_one(method: Method, params: dict, history: Any) -> tuple[jax.Array, jax
     stranger = history._replace(items=jnp.full_like(history.items, -1))
     own, key = method.prepare(stranger), jax.random.key(0)
     odds = method.score(params, method.enter(key, own), own, jnp.full(1, -1), jnp.arange(n))
-    likes = jnp.zeros(n + 1).at[jnp.where(liked(history, 3.0), history.items, n)].set(1.0)[:-1]
+    likes = jnp.zeros(n + 1).at[jnp.where(liked_events(history, 3.0), history.items, n)].set(1.0)[:-1]
     yes = (likes * jax.nn.softplus(-odds)).sum() / jnp.maximum(likes.sum(), 1)
     no = ((1 - likes) * jax.nn.softplus(odds)).sum() / jnp.maximum((1 - likes).sum(), 1)
     return jax.lax.top_k(odds, LISTED)[1], yes + no

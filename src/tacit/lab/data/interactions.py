@@ -87,12 +87,11 @@ def interactions(
     that occurs twice. Then `on_few`: "drop" leaves out users with fewer than `min_events` events, "error" refuses them.
     `Population.notes` lists what was done. Numbers follow the sorted names, whatever the order of the rows.
 
-        >>> import polars as pl
-    from narwhals.typing import IntoFrame
-        >>> log = pl.DataFrame({"user_id": ["b", "a", "b"], "item_id": [7, 5, 5], "datetime": [20, 10, 10]})
-        >>> world = interactions(log)
-        >>> list(world.users), list(world.item_names), world.items.tolist()
-        (['a', 'b'], [5, 7], [0, 0, 1])
+    >>> import polars as pl
+    >>> log = pl.DataFrame({"user_id": ["b", "a", "b"], "item_id": [7, 5, 5], "datetime": [20, 10, 10]})
+    >>> world = interactions(log)
+    >>> list(world.users), list(world.item_names), world.items.tolist()
+    (['a', 'b'], [5, 7], [0, 0, 1])
     """
     _one_of("on_few", on_few, ON_FEW)
     _one_of("duplicates", duplicates, DUPLICATES)

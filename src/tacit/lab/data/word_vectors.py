@@ -8,7 +8,7 @@ import numpy as np
 
 from tacit.errors import DataError
 from tacit.lab.data import Population
-from tacit.nets.neural.text import Worded, hashed_vectors, tokens_of
+from tacit.nets.neural.text import CatalogWithText, hashed_vectors, tokens_of
 
 
 def with_word_vectors(log: Population, path: str | Path, tokens: int = 30) -> Population:
@@ -24,7 +24,7 @@ def with_word_vectors(log: Population, path: str | Path, tokens: int = 30) -> Po
     vectors = np.array(hashed_vectors(words, width, float(length)))
     for place in np.flatnonzero(known):
         vectors[place] = found[words[place].lower()]
-    catalog = Worded.of(log.catalog, about, vectors)
+    catalog = CatalogWithText.of(log.catalog, about, vectors)
     return replace(log, catalog=catalog, notes=(*log.notes, f"{known.sum()} of {known.size} words have a vector"))
 
 

@@ -5,6 +5,7 @@ A plan that uses names of an earlier version comes out with today's names, so th
 
 import math
 import re
+import tomllib
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,6 +18,7 @@ import jax
 
 from tacit.core.catalog import Catalog
 from tacit.core.plan import PROMISES, Plan, Stage
+from tacit.core.plugins import RenamedWarning
 from tacit.core.settings import current_setting, current_settings, fill, known_settings, takes
 from tacit.device.method import Method, build, current_method, keeps_unit, method_class, method_names
 from tacit.errors import PlanError, unknown
@@ -49,12 +51,29 @@ def load_plan(name: str | Path) -> Plan:
         if not path.is_file():
             raise PlanError(f"Plan file {str(name)!r} does not exist; built-in plans: {', '.join(plan_names())}.")
         return complete(Plan.from_toml(path.read_text(encoding="utf-8")))
+    name = _current_name(str(name))
     if name in _files():
-        return complete(Plan.from_toml(_files()[str(name)].read_text(encoding="utf-8")))
-    method = current_method(str(name).replace("-", "_"))
-    if method not in method_names():
-        raise PlanError(unknown("Tacit", name, plan_names(), "plan"))
-    return suggested(method)
+        return complete(Plan.from_toml(_files()[name].read_text(encoding="utf-8")))
+    return suggested(name.replace("-", "_"))
+
+
+def _current_name(name: str) -> str:
+    """A plan's name, or the current name of a plan that an earlier version called so, with a warning."""
+    names = plan_names()
+    if (name := name.replace("_", "-")) in names:
+        return name
+    for current in names:
+        if name in _former_names(current):
+            warnings.warn(f"The plan {name!r} is now called {current!r}.", RenamedWarning, stacklevel=3)
+            return current
+    raise PlanError(unknown("Tacit", name, names, "plan"))
+
+
+def _former_names(name: str) -> list[str]:
+    """What earlier versions called a plan: the key `former_names` of its file, or what its method was called."""
+    if name in _files():
+        return tomllib.loads(_files()[name].read_text(encoding="utf-8")).get("former_names", [])
+    return [former.replace("_", "-") for former in method_class(name.replace("-", "_")).former_names]
 
 
 def suggested(method: str) -> Plan:
@@ -93,7 +112,7 @@ class DroppedWarning(UserWarning):
 def _with_mechanism(plan: Plan, path: str, name: str) -> Plan:
     """The plan with another mechanism, and those settings of the previous one that it takes.
 
-    A promise is never left out: one that the other mechanism cannot keep is refused, as elsewhere.
+    Privacy parameters are never dropped: one that the other mechanism does not take is refused.
     """
     found = _MECHANISM.fullmatch(path)
     assert found is not None
@@ -148,14 +167,14 @@ def price_plan(plan: Plan | str | Path, devices: int) -> Price:
 def complete(plan: Plan) -> Plan:
     """The plan with every default filled in and every name of today, so that its digest covers everything that will happen.
 
-    Checks every setting on the way: an unknown name, a wrong type or a broken rule is refused here.
+    Checks every setting: an unknown name, a wrong type or a broken rule is refused here.
     """
     stages = enumerate(with_current_names(plan).stages, 1)
     return replace(plan, stages=tuple(_complete(stage, number) for number, stage in stages))
 
 
 def numbers_trained(plan: Plan, n_items: int = 1) -> list[int]:
-    """How many numbers each stage trains; of a table of items, for so many items.
+    """The number of parameters each stage trains, for a catalog of this size.
 
     >>> numbers_trained(load_plan("fcf"), n_items=10) == [10 * load_plan("fcf").stages[0].hyper["dim"]]
     True
@@ -223,7 +242,7 @@ def _complete(stage: Stage, number: int) -> Stage:
     return replace(stage, hyper=_settings(method), **written)
 
 
-# ---- which method takes which mechanism ----
+# ---- compatibility of methods, mechanisms and rules ----
 
 
 def misfit(method: Method, mechanism: Mechanism, rule: Rule) -> str:
@@ -270,7 +289,7 @@ def _same_helper(sampler: Any, method: Any, where: str) -> None:
 
 
 def _settings(part: Any) -> dict[str, Any]:
-    """A part's settings as a plan would write them; what is not set is left out."""
+    """A part's settings as a plan has them; settings that are None are left out."""
     values = {name: getattr(part, name) for name in known_settings(type(part))}
     return {name: value for name, value in values.items() if value is not None}
 

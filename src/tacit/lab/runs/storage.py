@@ -21,7 +21,7 @@ from tacit.lab.data import Population
 from tacit.lab.data.datasets import Log, as_population
 from tacit.lab.simulation.buckets import enter_stage, homes_by_id, with_homes
 from tacit.lab.simulation.federation import Federation
-from tacit.nets.neural.text import Worded
+from tacit.nets.neural.text import CatalogWithText
 from tacit.privacy.budget import Budget
 from tacit.privacy.mechanism import mechanism_class
 from tacit.server.checkpoint import load_checkpoint, save_checkpoint
@@ -121,7 +121,7 @@ def _save_people(population: Population, folder: Path) -> None:
     columns = {name: getattr(population, name) for name in _COLUMNS}
     arrays = {name: column for name, column in columns.items() if column is not None}
     catalog = population.catalog
-    worded = {name: getattr(catalog, name) for name in _WORDED} if isinstance(catalog, Worded) else {}
+    worded = {name: getattr(catalog, name) for name in _WORDED} if isinstance(catalog, CatalogWithText) else {}
     write_arrays(folder / "people.npz", {"columns": arrays, "attributes": dict(catalog.attributes), "words": worded})
     names = {name: plain(getattr(population, name)) for name in _NAMES}
     write_json(folder / "people.json", {**names, **catalog_to_dict(catalog)})
@@ -133,7 +133,7 @@ def _load_people(folder: Path) -> Population | None:
     values = json.loads((folder / "people.json").read_text(encoding="utf-8"))
     arrays = read_arrays_by_name(folder / "people.npz")
     worded = {name: jnp.asarray(column) for name, column in arrays.get("words", {}).items()}
-    kind = Worded if worded else Catalog
+    kind = CatalogWithText if worded else Catalog
     catalog = catalog_from_dict(values, arrays.get("attributes", {}), kind, **worded)
     names = {name: values[name] for name in _NAMES if name != "notes"}
     return Population(catalog, notes=tuple(values["notes"]), **arrays["columns"], **names)

@@ -35,7 +35,7 @@ from tacit.lab.simulation.report_collection import (
     print_progress,
     step_packed,
 )
-from tacit.nets.counts.pair_counting import TILE, by_words, columns, place, triangle
+from tacit.nets.counts.item_pairs import TILE, count_tile_pairs, packed_columns, tile_pairs, write_tiles
 from tacit.privacy.mechanisms._parts.bits import ODDS_SCALE
 from tacit.privacy.mechanisms._parts.pair_counts import Cooccurrence, cooccurrence_counts, debiased, debiased_pairs
 from tacit.privacy.mechanisms.cooccurrence import MOST
@@ -163,14 +163,14 @@ def count_pairs(reports: PackedReports, on_progress: OnProgress = lambda *_: Non
         starts = range(0, reports.packed.shape[0], some)
         parts = (_products(jnp.asarray(reports.packed[start : start + some]), reports.width) for start in starts)
         return np.asarray(sum(parts, jnp.zeros((), jnp.int32)))
-    words = columns(jnp.asarray(reports.packed), reports.width)
-    left, right = triangle(words.shape[0])
+    words = packed_columns(jnp.asarray(reports.packed), reports.width)
+    left, right = tile_pairs(words.shape[0])
     table = np.zeros((words.shape[0] * TILE,) * 2, np.int32)
     done = iter(range(_TILES, left.size + _TILES, _TILES))
 
     def count(start: int) -> None:
         some = slice(start, start + _TILES)
-        place(table, left[some], right[some], np.asarray(by_words(words, left[some], right[some])))
+        write_tiles(table, left[some], right[some], np.asarray(count_tile_pairs(words, left[some], right[some])))
         on_progress("pairs", min(1.0, next(done) / left.size))
 
     map_in_threads(count, range(0, left.size, _TILES))
@@ -193,10 +193,10 @@ def _in_one(table: np.ndarray) -> Iterator[tuple[int, Any]]:
 
 def _in_rows(reports: PackedReports, on_progress: OnProgress) -> Iterator[tuple[int, Any]]:
     """A row of tiles at a time: nothing larger is ever in memory."""
-    words = columns(jnp.asarray(reports.packed), reports.width)
+    words = packed_columns(jnp.asarray(reports.packed), reports.width)
     tiles = np.arange(words.shape[0], dtype=np.int32)
     for tile in tiles:
-        counts = by_words(words, np.full_like(tiles, tile), tiles)
+        counts = count_tile_pairs(words, np.full_like(tiles, tile), tiles)
         on_progress("pairs", (tile + 1) / tiles.size)
         yield int(tile) * TILE, counts.swapaxes(0, 1).reshape(TILE, -1)[:, : reports.width]
 

@@ -1,1 +1,1 @@
-"""Counts: pairs of items, transitions, neighbours, staying and leaving."""
+"""Counts: item pairs, transitions, the choice to stay with an item or leave it."""

@@ -1,4 +1,4 @@
-"""Transitions: which items a person uses, and how often one follows another, on a short local list of items."""
+"""Transitions: which items a user has, and how often one follows another, indexed by a short local list of items."""
 
 from typing import Literal, NamedTuple
 
@@ -7,15 +7,15 @@ import jax.numpy as jnp
 from jax import lax
 
 from tacit.core.sparse_rows import Rows, coalesce, dense
-from tacit.nets.factor.spd_solve import dot
+from tacit.nets.factor.least_squares import dot
 
-DAY = 86_400.0  # seconds
+SECONDS_PER_DAY = 86_400.0  # seconds
 Orientation = Literal["source", "target"]
 Denominator = Literal["occurrences", "departures"]
 
 
-class Habits(NamedTuple):
-    """A person's items, how often each was used, and the steps between them, by place in the list of items."""
+class TransitionCounts(NamedTuple):
+    """A user's items, how often each was used, and the transitions between them, by position in the list of items."""
 
     items: jax.Array  # int32[n], ascending; padding is the number of items
     uses: jax.Array  # float32[n], 0 on padding
@@ -33,18 +33,18 @@ class Habits(NamedTuple):
         return dense(self.steps).reshape(n, n)
 
 
-def habits(items: jax.Array, n_items: int, most: int) -> tuple[Habits, jax.Array]:
-    """The habits of a sequence, and the place of each event's item in their list; -1 is padding.
+def transition_counts(items: jax.Array, n_items: int, most: int) -> tuple[TransitionCounts, jax.Array]:
+    """The transition counts of a sequence, and the position of each event's item in their list; -1 is padding.
 
-    Where somebody uses more than `most` items, the list holds those used most, and the other events have no place.
+    Of more than `most` items the list holds the most used ones; events of other items have position -1.
     """
     index, uses = _used(items, n_items, most)
     n, place = index.shape[0], locate(index, items)
     pairs, length = pair_of(place, n), items.shape[0] - 1
     # With few steps the pairs that occur are the smaller and the faster form, with many the whole table.
     if 0 < 8 * length < n * n:
-        return Habits(index, uses, coalesce(pairs, jnp.ones(length), n * n)), place
-    return Habits(index, uses, count(pairs, jnp.ones(length), n * n)), place
+        return TransitionCounts(index, uses, coalesce(pairs, jnp.ones(length), n * n)), place
+    return TransitionCounts(index, uses, scatter_count(pairs, jnp.ones(length), n * n)), place
 
 
 def _used(items: jax.Array, n_items: int, most: int) -> tuple[jax.Array, jax.Array]:
@@ -59,38 +59,38 @@ def _used(items: jax.Array, n_items: int, most: int) -> tuple[jax.Array, jax.Arr
 
 
 def locate(index: jax.Array, items: jax.Array) -> jax.Array:
-    """The place of each item in an ascending list, -1 where it is not in it."""
+    """The position of each item in an ascending list, -1 where it is not in it."""
     place = jnp.minimum(jnp.searchsorted(index, items), index.shape[0] - 1)
     return jnp.where((items >= 0) & (index[place] == items), place, -1)
 
 
 def pair_of(place: jax.Array, n: int) -> jax.Array:
-    """i·n + j for each event and the one before it, n² where either has no place; int32[L − 1]."""
+    """i·n + j for each event and the one before it, n² where either has no position; int32[L − 1]."""
     source, target = place[:-1], place[1:]
     return jnp.where((source >= 0) & (target >= 0), source * n + target, n * n)
 
 
-def count(index: jax.Array, weight: jax.Array, size: int) -> jax.Array:
+def scatter_count(index: jax.Array, weight: jax.Array, size: int) -> jax.Array:
     """Σ weight at each index; an index that is too large is dropped."""
     return jnp.zeros(size).at[index].add(weight, mode="drop")
 
 
-def since(items: jax.Array, times: jax.Array, days: float) -> jax.Array:
-    """The items of the last so many days before the newest event; what is older becomes padding."""
+def within_days(items: jax.Array, times: jax.Array, days: float) -> jax.Array:
+    """The items of the last `days` days before the newest event; older ones become padding."""
     newest = jnp.where(items >= 0, times, -jnp.inf).max()
-    return jnp.where(times >= newest - days * DAY, items, -1)
+    return jnp.where(times >= newest - days * SECONDS_PER_DAY, items, -1)
 
 
 # ---- SeqMF's design matrix ----
 
 
-def design(
+def transition_design(
     table: jax.Array,
     uses: jax.Array,
     orientation: Orientation = "source",
     denominator: Denominator = "occurrences",
 ) -> jax.Array:
-    """S_ij, how much item j counts for item i, float[n, n], from n_ij and how often each item was used.
+    """S_ij, the weight of item j for item i, float[n, n], from n_ij and how often each item was used.
 
     The defaults are the worked example of the paper (Eq. 6): S_ij = n_ij / occurrences of i. Eq. 5 as printed has
     n_ji above (`target`) and the times i was left below (`departures`).
@@ -100,15 +100,15 @@ def design(
     return above / jnp.where(below > 0, below, 1.0)[:, None]
 
 
-def relative(
-    own: Habits, orientation: Orientation = "source", denominator: Denominator = "occurrences"
+def relative_transitions(
+    own: TransitionCounts, orientation: Orientation = "source", denominator: Denominator = "occurrences"
 ) -> jax.Array | Rows:
-    """S as `design` has it, flat, in the form of the steps."""
+    """S as `transition_design` has it, flat, in the form of the steps."""
     if not isinstance(own.steps, Rows):
-        return design(own.table, own.uses, orientation, denominator).reshape(-1)
+        return transition_design(own.table, own.uses, orientation, denominator).reshape(-1)
     n, steps = own.items.shape[0], own.steps
     source, target = ends_of(steps, n)
-    below = own.uses if denominator == "occurrences" else count(source, steps.value, n)
+    below = own.uses if denominator == "occurrences" else scatter_count(source, steps.value, n)
     if orientation == "target":  # n_ji stands at j·n + i, and belongs to i·n + j
         steps = coalesce(jnp.where(source < n, target * n + source, n * n), steps.value, n * n)
         source = ends_of(steps, n)[0]
@@ -120,8 +120,8 @@ def ends_of(steps: Rows, n: int) -> tuple[jax.Array, jax.Array]:
     return steps.index // n, steps.index % n
 
 
-def follow(steps: jax.Array | Rows, rows: jax.Array) -> jax.Array:
-    """S Q, float[n, d]: for each item the rows of those it counts."""
+def apply_transitions(steps: jax.Array | Rows, rows: jax.Array) -> jax.Array:
+    """S Q, float[n, d]."""
     n = rows.shape[0]
     if not isinstance(steps, Rows):
         return dot(steps.reshape(n, n), rows)
@@ -133,7 +133,7 @@ def follow(steps: jax.Array | Rows, rows: jax.Array) -> jax.Array:
     return lax.platform_dependent(steps, rows, cpu=by_pairs, default=lambda steps, rows: dot(_square(steps, n), rows))
 
 
-def precede(steps: jax.Array | Rows, rows: jax.Array) -> jax.Array:
+def apply_transposed(steps: jax.Array | Rows, rows: jax.Array) -> jax.Array:
     """Sᵀ Q, float[n, d]."""
     n = rows.shape[0]
     if not isinstance(steps, Rows):
@@ -147,5 +147,5 @@ def precede(steps: jax.Array | Rows, rows: jax.Array) -> jax.Array:
 
 
 def _square(steps: Rows, n: int) -> jax.Array:
-    """S written out: a GPU multiplies a small square faster than it gathers its few pairs row by row."""
-    return count(steps.index, steps.value, n * n).reshape(n, n)
+    """S as a dense matrix: a GPU multiplies a small square faster than it gathers a few pairs row by row."""
+    return scatter_count(steps.index, steps.value, n * n).reshape(n, n)

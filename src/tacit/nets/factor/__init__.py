@@ -1,1 +1,1 @@
-"""Factor models: matrix factorisation, its solvers, BPR, softmax fits."""
+"""Factor models: least squares, BPR, softmax regression."""

@@ -1,1 +1,1 @@
-"""Feed-forward parts: towers, fields, text, graph attention, dropout, local SGD."""
+"""Feed-forward networks: layers, losses, two towers, graphs, text, local SGD."""

@@ -1,7 +1,7 @@
-"""Words: what a catalog says about items as tokens, and a frozen vector for each word.
+"""Text: the words a catalog has about each item as tokens, and a frozen vector for each word.
 
-Vectors come from a file that the lab has read (`Worded`), or from a hash of the word: nothing to ship, equal words are
-equal, and no two words are alike.
+Vectors come from a file that the lab has read (`CatalogWithText`), or from a hash of the word: nothing to ship, equal words have
+equal vectors, and different words have different ones.
 """
 
 import hashlib
@@ -15,26 +15,26 @@ from jax.typing import ArrayLike
 
 from tacit.core.catalog import Catalog, Field
 
-LENGTH = 32**0.5  # of a hashed vector, about: that of published ones. The steps of a layer grow with what it is fed
+LENGTH = 32**0.5  # norm of a hashed vector, about that of published ones: a layer's gradients grow with its input
 
 
-class Worded(Catalog):
-    """A catalog with word vectors: public, shipped once, never trained."""
+class CatalogWithText(Catalog):
+    """A catalog with tokens and word vectors: public, shipped once, never trained."""
 
     tokens: jax.Array = None  # pyright: ignore[reportAssignmentType]  # int32[n_items, T], -1 is padding
     vectors: jax.Array = None  # pyright: ignore[reportAssignmentType]  # float32[words, width]
 
     @classmethod
-    def of(cls, catalog: Catalog, tokens: np.ndarray, vectors: ArrayLike) -> "Worded":
-        """A catalog as it is, with words."""
+    def of(cls, catalog: Catalog, tokens: np.ndarray, vectors: ArrayLike) -> "CatalogWithText":
+        """The same catalog with tokens and word vectors."""
         same = {field.name: getattr(catalog, field.name) for field in fields(Catalog)}
         return cls(**same, tokens=jnp.asarray(tokens), vectors=jnp.asarray(vectors))
 
 
 def tokens_of(catalog: Catalog, most: int) -> tuple[np.ndarray, list[str]]:
-    """The words of every item, int32[n_items, T] with T ≤ most, -1 is padding at the end, and what they are.
+    """The tokens of every item, int32[n_items, T] with T ≤ most, -1 is padding at the end, and the vocabulary.
 
-    Values of every kind of field are words, numbers too; an item of which nothing is said is its own number.
+    Values of every kind of field are words, numbers too; without any field, an item's only word is its own number.
 
     >>> tokens, words = tokens_of(Catalog(2), 30)
     >>> tokens.tolist(), words
@@ -42,9 +42,9 @@ def tokens_of(catalog: Catalog, most: int) -> tuple[np.ndarray, list[str]]:
     """
     columns, words = [], []
     for field in catalog.item_fields:
-        places, said = _places(field, np.asarray(catalog.attributes[field.name]).reshape(catalog.n_items, -1))
+        places, values = _places(field, np.asarray(catalog.attributes[field.name]).reshape(catalog.n_items, -1))
         columns.append(np.where(places >= 0, places + len(words), -1))
-        words += said
+        words += values
     if not columns:
         columns, words = [np.arange(catalog.n_items)[:, None]], [f"item {i}" for i in range(catalog.n_items)]
     tokens = np.concatenate(columns, axis=1)
@@ -65,14 +65,14 @@ def _places(field: Field, column: np.ndarray) -> tuple[np.ndarray, list[str]]:
 
 
 def hashed_vectors(words: Sequence[str], width: int, length: float = LENGTH) -> jax.Array:
-    """A random vector for each word, float32[words, width], from the word and nothing else; as long in any width.
+    """A random vector for each word, float32[words, width], a function of the word alone; its norm does not depend on the width.
 
     >>> one, other, again = hashed_vectors(["star", "war", "star"], 4)
     >>> bool((one == again).all()), bool((one == other).any())
     (True, False)
     """
-    marks = [hashlib.blake2b(word.encode(), digest_size=8).digest() for word in words]
-    seeds = jnp.asarray(np.frombuffer(b"".join(marks), "<u4").reshape(-1, 2))
+    digests = [hashlib.blake2b(word.encode(), digest_size=8).digest() for word in words]
+    seeds = jnp.asarray(np.frombuffer(b"".join(digests), "<u4").reshape(-1, 2))
     return length / width**0.5 * _normals(seeds, width)
 
 
@@ -85,21 +85,21 @@ def _normals(seeds: jax.Array, width: int) -> jax.Array:
     return jax.vmap(one)(seeds)
 
 
-def worded(catalog: Catalog, most: int, width: int) -> tuple[jax.Array, jax.Array]:
-    """Tokens and vectors: the catalog's own where it has them, else hashed ones of this width."""
-    if isinstance(catalog, Worded):
+def text_of(catalog: Catalog, most: int, width: int) -> tuple[jax.Array, jax.Array]:
+    """Tokens and word vectors: the catalog's own where it has them, else hashed ones of this width."""
+    if isinstance(catalog, CatalogWithText):
         return catalog.tokens[:, :most], catalog.vectors
     tokens, words = tokens_of(catalog, most)
     return jnp.asarray(tokens), hashed_vectors(words, width)
 
 
-def brevity(tokens: jax.Array) -> int:
-    """How many words three of four items do with."""
+def usual_token_count(tokens: jax.Array) -> int:
+    """The number of tokens that three of four items do not exceed."""
     return int(np.ceil(np.quantile((np.asarray(tokens) >= 0).sum(axis=1), 0.75)))
 
 
 def word_counts(tokens: jax.Array, items: jax.Array, vocabulary: int, weight: jax.Array | float = 1.0) -> jax.Array:
-    """How often each word is said about some items, float32[V]; an item's words share its weight. -1 is no item."""
-    said = jnp.where((items >= 0)[:, None], tokens[jnp.maximum(items, 0)], -1)
-    share = weight * jnp.ones(items.shape) / jnp.maximum((said >= 0).sum(axis=1), 1)
-    return jnp.zeros(vocabulary).at[jnp.where(said >= 0, said, vocabulary)].add(share[:, None], mode="drop")
+    """Word counts over some items, float32[V]; an item's words share its weight. -1 is no item."""
+    words = jnp.where((items >= 0)[:, None], tokens[jnp.maximum(items, 0)], -1)
+    share = weight * jnp.ones(items.shape) / jnp.maximum((words >= 0).sum(axis=1), 1)
+    return jnp.zeros(vocabulary).at[jnp.where(words >= 0, words, vocabulary)].add(share[:, None], mode="drop")

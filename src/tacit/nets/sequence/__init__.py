@@ -1,1 +1,1 @@
-"""Sequences: encoders, recurrent and attention layers, masked items, windows and segments."""
+"""Sequence models: encoders, recurrent and attention layers, masked items, windows and segments."""

@@ -1,7 +1,7 @@
-"""Gated recurrent unit, in the two forms that papers and libraries mean by it.
+"""Gated recurrent unit, in its two common forms.
 
-`reset_after` gates what the state says after its own layer, with offsets of its own (Keras, cuDNN); `reset_before` gates
-the state itself (Cho et al. 2014). equinox has the first with fewer offsets, and counts fewer parameters.
+`reset_after` applies the reset gate after the state's own layer, with a bias of its own (Keras, cuDNN); `reset_before` gates the
+state itself (Cho et al. 2014). equinox has the first with fewer biases, and counts fewer parameters.
 """
 
 from typing import Any, Literal
@@ -9,8 +9,8 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-Form = Literal["reset_after", "reset_before"]
-_UNROLL = {"gpu": 10}  # steps in one piece: a GPU starts small programs slowly, a CPU would only compile longer
+GruForm = Literal["reset_after", "reset_before"]
+_UNROLL = {"gpu": 10}  # scan steps unrolled: a GPU launches small kernels slowly, a CPU would only compile longer
 
 
 def new_gru(key: jax.Array, inputs: int, size: int) -> tuple[jax.Array, jax.Array]:
@@ -21,27 +21,29 @@ def new_gru(key: jax.Array, inputs: int, size: int) -> tuple[jax.Array, jax.Arra
     return tuple(jnp.concatenate([layer, jnp.zeros((1, 3 * size))]) for layer in (x, h))  # pyright: ignore[reportReturnType]
 
 
-def cell(gates: jax.Array, state: jax.Array, h: jax.Array, form: Form = "reset_after") -> jax.Array:
-    """The state after one step, whose input layer already made `gates` [..., 3·size]."""
+def gru_cell(gates: jax.Array, state: jax.Array, h: jax.Array, form: GruForm = "reset_after") -> jax.Array:
+    """The state after one step, from the input layer's output `gates` [..., 3·size]."""
     return _cell(gates, (state[:-1], state[-1]), h, form)
 
 
-def states(layers: tuple[jax.Array, jax.Array], x: jax.Array, real: jax.Array, form: Form = "reset_after") -> jax.Array:
-    """The state after each step of sequences [..., L, inputs], from 0; steps that are not `real` are passed over."""
+def gru_states(
+    layers: tuple[jax.Array, jax.Array], x: jax.Array, real: jax.Array, form: GruForm = "reset_after"
+) -> jax.Array:
+    """The state after each step of sequences [..., L, inputs], from 0; steps that are not `real` are skipped."""
     gates = jnp.moveaxis(x @ layers[0][:-1] + layers[0][-1], -2, 0)
     exists = jnp.moveaxis(real, -1, 0)[..., None]
     walk = _walk_after if form == "reset_after" else _walk_before
     return jnp.moveaxis(walk(gates, layers[1][:-1], layers[1][-1], exists), 0, -2)
 
 
-def last_state(
-    layers: tuple[jax.Array, jax.Array], x: jax.Array, real: jax.Array, form: Form = "reset_after"
+def gru_last_state(
+    layers: tuple[jax.Array, jax.Array], x: jax.Array, real: jax.Array, form: GruForm = "reset_after"
 ) -> jax.Array:
     """The state after whole sequences."""
-    return states(layers, x, real, form)[..., -1, :]
+    return gru_states(layers, x, real, form)[..., -1, :]
 
 
-def _cell(gates: jax.Array, layer: tuple[jax.Array, jax.Array], h: jax.Array, form: Form) -> jax.Array:
+def _cell(gates: jax.Array, layer: tuple[jax.Array, jax.Array], h: jax.Array, form: GruForm) -> jax.Array:
     if form == "reset_after":
         z, _, c, _ = _parts(gates, h @ layer[0] + layer[1])
     else:
@@ -52,14 +54,14 @@ def _cell(gates: jax.Array, layer: tuple[jax.Array, jax.Array], h: jax.Array, fo
     return (1 - z) * h + z * c
 
 
-def _parts(gates: jax.Array, said: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """z, r, c and what the state says of c, where the reset comes after."""
-    (x_z, x_r, x_c), (s_z, s_r, s_c) = jnp.split(gates, 3, axis=-1), jnp.split(said, 3, axis=-1)
+def _parts(gates: jax.Array, recurrent: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """z, r, c and the state's part of c, for `reset_after`."""
+    (x_z, x_r, x_c), (s_z, s_r, s_c) = jnp.split(gates, 3, axis=-1), jnp.split(recurrent, 3, axis=-1)
     z, r = jax.nn.sigmoid(x_z + s_z), jax.nn.sigmoid(x_r + s_r)
     return z, r, jnp.tanh(x_c + r * s_c), s_c
 
 
-def _walk(gates: jax.Array, W: jax.Array, b: jax.Array, exists: jax.Array, form: Form) -> jax.Array:
+def _walk(gates: jax.Array, W: jax.Array, b: jax.Array, exists: jax.Array, form: GruForm) -> jax.Array:
     """The states [L, ..., size] after the steps [L, ..., 3·size]."""
 
     def step(h: jax.Array, turn: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -85,11 +87,11 @@ def _forth(gates: jax.Array, W: jax.Array, b: jax.Array, exists: jax.Array) -> t
 
 
 def _back(kept: tuple, slopes: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, None]:
-    """The slope of a walk. jax's own adds to W's slope in every step; here all steps' are added in one product."""
+    """The backward pass. JAX's own adds to W's gradient in every step; here all steps are summed in one product."""
     gates, W, b, exists, after = kept
     h = jnp.concatenate([jnp.zeros_like(after[:1]), after[:-1]])
     z, r, c, s_c = _parts(gates, h @ W + b)
-    # of the gates by a step's state; of what the state said, the last part is r times as much
+    # derivatives of the state by the gates; by the state's own part, the last one is r times as much
     by_c = z * (1 - c * c)
     by_gates = jnp.stack([(c - h) * z * (1 - z), by_c * s_c * r * (1 - r), by_c], axis=-2)
     by_gates = jnp.where(exists[..., None], by_gates, 0.0)
@@ -102,9 +104,9 @@ def _back(kept: tuple, slopes: jax.Array) -> tuple[jax.Array, jax.Array, jax.Arr
         return stay * d + _flat(by * d[..., None, :]) @ W_T, d
 
     d = _scan(step, jnp.zeros_like(after[0]), (slopes, stays, by_said), reverse=True)
-    d_gates, d_said = (_flat(by * d[..., None, :]) for by in (by_gates, by_said))
-    rows = (-1, d_said.shape[-1])
-    return d_gates, h.reshape(-1, h.shape[-1]).T @ d_said.reshape(rows), d_said.reshape(rows).sum(0), None
+    d_gates, d_recurrent = (_flat(by * d[..., None, :]) for by in (by_gates, by_said))
+    rows = (-1, d_recurrent.shape[-1])
+    return d_gates, h.reshape(-1, h.shape[-1]).T @ d_recurrent.reshape(rows), d_recurrent.reshape(rows).sum(0), None
 
 
 def _scan(step: Any, start: jax.Array, turns: tuple, reverse: bool = False) -> jax.Array:

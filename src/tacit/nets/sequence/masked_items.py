@@ -1,11 +1,11 @@
-"""Masks: what stood in a sequence before something else was put there? Item vectors that need no label.
+"""Masked-item pre-training: self-supervised item vectors from sequences with one item or one segment replaced.
 
 A view is a sequence with one item replaced by a random one, and the same sequence with a segment replaced by another of
-its own. The encoder Σ, a gated recurrent unit, reads either; Ψ, one layer, reads an item.
+its own. The encoder Σ, a gated recurrent unit, encodes either; Ψ, one dense layer, projects an item.
 
 L_IM = −ln softmax of Σ(X̂)·Ψ(v) among Σ(X̂)·Ψ(v̂),  L_SM the same of Σ(X̄)·Σ(s) among Σ(X̄)·Σ(s̄)
 
-What was right is in the denominator, so both are at least 0.
+The positive is in the denominator, so both losses are at least 0.
 """
 
 from functools import partial
@@ -14,48 +14,50 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tacit.nets.neural.two_tower import dense
-from tacit.nets.sequence.encoder import sampled_loss
-from tacit.nets.sequence.gru import last_state, new_gru
+from tacit.nets.neural.layers import new_dense
+from tacit.nets.neural.losses import info_nce
+from tacit.nets.sequence.gru import gru_last_state, new_gru
 
 READER = ("reader_input", "reader_state", "reader_item")  # Σ, Σ, Ψ
 SHORTEST = 2  # of segments
 
 
-class Shape(NamedTuple):
-    """How large a view is."""
+class ViewShape(NamedTuple):
+    """The size of a view."""
 
     length: int  # of the sequence
-    rivals: int  # for an item, and for a segment
+    rivals: int  # negatives for an item, and for a segment
     longest: int  # of segments
 
     @property
     def size(self) -> int:
-        """How many items stand in a view, each as often as it is looked at."""
+        """The number of entries of a view."""
         return 2 * self.length + (1 + self.rivals) * (1 + self.longest)
 
 
-class View(NamedTuple):
-    """The parts of a view: numbers of items, their vectors, or whether they are real."""
+class MaskedView(NamedTuple):
+    """The parts of a view: item numbers, their vectors, or whether they are real."""
 
-    masked: jax.Array  # [L, ...]: one item is another
-    items: jax.Array  # [1 + K, ...]: the right one first
-    cut: jax.Array  # [L, ...]: a segment is another
-    segments: jax.Array  # [1 + K, S, ...]: the right one first
+    masked: jax.Array  # [L, ...]: one item is replaced
+    items: jax.Array  # [1 + K, ...]: the positive first
+    cut: jax.Array  # [L, ...]: a segment is replaced
+    segments: jax.Array  # [1 + K, S, ...]: the positive first
 
 
 def new_reader(key: jax.Array, dim: int) -> dict[str, jax.Array]:
     """Σ and Ψ before training."""
     one, other = jax.random.split(key)
-    return dict(zip(READER, (*new_gru(one, dim, dim), dense(other, dim, dim, 1.0))))
+    return dict(zip(READER, (*new_gru(one, dim, dim), new_dense(other, dim, dim, 1.0))))
 
 
 @partial(jax.jit, static_argnums=(2, 3, 4))
-def views(key: jax.Array, sequence: jax.Array, count: int, shape: Shape, n_items: int) -> tuple[jax.Array, jax.Array]:
-    """So many views of one sequence int32[L], padded at its end with -1: item numbers [count, size], -1 where not real.
+def masked_views(
+    key: jax.Array, sequence: jax.Array, count: int, shape: ViewShape, n_items: int
+) -> tuple[jax.Array, jax.Array]:
+    """`count` views of one sequence int32[L], padded at its end with -1: item numbers [count, size], -1 where not real.
 
-    The second array says which entries are real. A sequence too short for a view has none: neither its item nor its
-    segment is asked for. What is drawn depends on the key and the real events alone, not on padding.
+    The second array marks the real entries. A sequence too short for a view has none, and contributes no loss. The random
+    draws depend on the key and the real events alone, not on padding.
     """
     keys = jax.random.split(key, count)
     numbers = jax.vmap(lambda k: _flat(_view(k, sequence, shape, n_items)))(keys)
@@ -63,66 +65,57 @@ def views(key: jax.Array, sequence: jax.Array, count: int, shape: Shape, n_items
 
 
 @partial(jax.jit, static_argnums=1)
-def contrast(theta: dict, shape: Shape, x: jax.Array, real: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(L_IM, L_SM) of views, the means over those that ask: vectors [views, size, d], real bool[views, size]."""
-    items, segments, asks = jax.vmap(lambda x, real: _contrast(theta, parts(x, shape), parts(real, shape)))(x, real)
+def contrastive_losses(theta: dict, shape: ViewShape, x: jax.Array, real: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(L_IM, L_SM), the means over the views that have each loss: vectors [views, size, d], real bool[views, size]."""
+    items, segments, asks = jax.vmap(lambda x, real: _contrast(theta, view_parts(x, shape), view_parts(real, shape)))(
+        x, real
+    )
     mean = jnp.stack([items, segments]) / jnp.maximum(asks.sum(0), 1.0)[:, None]
     item, segment = mean.sum(1)
     return item, segment
 
 
-def read(theta: dict, x: jax.Array, real: jax.Array) -> jax.Array:
+def encode_sequence(theta: dict, x: jax.Array, real: jax.Array) -> jax.Array:
     """Σ of sequences of vectors [..., L, d]."""
-    return last_state((theta["reader_input"], theta["reader_state"]), x, real)
+    return gru_last_state((theta["reader_input"], theta["reader_state"]), x, real)
 
 
-def known(theta: dict, x: jax.Array) -> jax.Array:
+def project_items(theta: dict, x: jax.Array) -> jax.Array:
     """Ψ of item vectors [n, d]."""
     return x @ theta["reader_item"][:-1] + theta["reader_item"][-1]
 
 
-def info_nce(context: jax.Array, candidates: jax.Array, real: jax.Array) -> jax.Array:
-    """−ln softmax of context·candidate for the first candidate, among those that are real; 0 where it is not.
-
-    >>> c, v = jnp.array([0.5, -0.2, 0.9]), jnp.array([[0.4, 0.1, 0.8], [0.1, 0.9, -0.3], [-0.6, 0.2, 0.5]])
-    >>> round(float(info_nce(c, v, jnp.ones(3, bool))), 6)
-    0.546025
-    """
-    lost = sampled_loss((candidates @ context)[None], real[None])[0]
-    return jnp.where(real[0], lost, 0.0)
-
-
-def parts(flat: jax.Array, shape: Shape) -> View:
-    """A view's parts, out of what stands side by side."""
+def view_parts(flat: jax.Array, shape: ViewShape) -> MaskedView:
+    """A view's parts, out of their concatenation."""
     length, several = shape.length, 1 + shape.rivals
     masked, items, cut, segments = jnp.split(flat, [length, length + several, 2 * length + several])
-    return View(masked, items, cut, segments.reshape(several, shape.longest, *flat.shape[1:]))
+    return MaskedView(masked, items, cut, segments.reshape(several, shape.longest, *flat.shape[1:]))
 
 
-def _flat(view: View) -> jax.Array:
+def _flat(view: MaskedView) -> jax.Array:
     return jnp.concatenate([part.ravel() for part in view])
 
 
-def _contrast(theta: dict, x: View, real: View) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """L_IM, L_SM, and whether each is asked."""
-    # sequences of one length are read side by side: half as many steps
-    masked, cut = read(theta, jnp.stack([x.masked, x.cut]), jnp.stack([real.masked, real.cut]))
-    item = info_nce(masked, known(theta, x.items), real.items)
-    segment = info_nce(cut, read(theta, x.segments, real.segments), real.segments.any(axis=1))
+def _contrast(theta: dict, x: MaskedView, real: MaskedView) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """L_IM, L_SM, and whether the view has each."""
+    # sequences of one length are encoded together: half as many steps
+    masked, cut = encode_sequence(theta, jnp.stack([x.masked, x.cut]), jnp.stack([real.masked, real.cut]))
+    item = info_nce(masked, project_items(theta, x.items), real.items)
+    segment = info_nce(cut, encode_sequence(theta, x.segments, real.segments), real.segments.any(axis=1))
     return item, segment, jnp.stack([real.items[0], real.segments[0].any()]).astype(jnp.float32)
 
 
-def _view(key: jax.Array, sequence: jax.Array, shape: Shape, n_items: int) -> View:
-    """Masked at one place, cut at another; a rival that is right after all, or stands beside it, is none."""
+def _view(key: jax.Array, sequence: jax.Array, shape: ViewShape, n_items: int) -> MaskedView:
+    """One item masked, one segment replaced; a negative that equals the positive, or is in the sequence, does not count."""
     item, segment = jax.random.split(key)
     count = (sequence >= 0).sum()
     masked, items = _mask_item(item, sequence, count, shape, n_items)
     cut, segments = _mask_segment(segment, sequence, count, shape)
-    return View(masked, items, cut, segments)
+    return MaskedView(masked, items, cut, segments)
 
 
-def _mask_item(key: jax.Array, sequence: jax.Array, count: jax.Array, shape: Shape, n_items: int) -> tuple:
-    """X̂ and [v, v̂ …]; an item needs another beside it."""
+def _mask_item(key: jax.Array, sequence: jax.Array, count: jax.Array, shape: ViewShape, n_items: int) -> tuple:
+    """X̂ and [v, v̂ …]; a sequence of one item has no such view."""
     u = jax.random.uniform(key, (2 + shape.rivals,))
     at = (count * u[0]).astype(jnp.int32)
     drawn = (n_items * u[1:]).astype(jnp.int32)
@@ -132,8 +125,8 @@ def _mask_item(key: jax.Array, sequence: jax.Array, count: jax.Array, shape: Sha
     return sequence.at[at].set(drawn[0]), jnp.where(asks, jnp.append(right, rivals), -1)
 
 
-def _mask_segment(key: jax.Array, sequence: jax.Array, count: jax.Array, shape: Shape) -> tuple:
-    """X̄ and [s, s̄ …], the first s̄ being what was put in s's place; a segment needs another place to come from."""
+def _mask_segment(key: jax.Array, sequence: jax.Array, count: jax.Array, shape: ViewShape) -> tuple:
+    """X̄ and [s, s̄ …], the first s̄ being the segment put in s's place; it is drawn from another position of the sequence."""
     u = jax.random.uniform(key, (2 + shape.rivals,))
     longest = jnp.minimum(shape.longest, count - 1)
     long = SHORTEST + ((longest - SHORTEST + 1) * u[0]).astype(jnp.int32)

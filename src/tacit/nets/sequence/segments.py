@@ -1,4 +1,4 @@
-"""Sequences inside one array: where each begins, how long it is, and how far a histogram lies from everybody's."""
+"""Segments: the sequences inside one array of events, histograms of their lengths, and the KL divergence of two histograms."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from tacit.core.catalog import Field
 
 
-def named(fields: Sequence[Field], context: jax.Array, name: str) -> jax.Array | None:
+def field_column(fields: Sequence[Field], context: jax.Array, name: str) -> jax.Array | None:
     """The column of the event field of this name, float32[L]; None where events have no such field."""
     at = 0
     for field in fields:
@@ -20,42 +20,43 @@ def named(fields: Sequence[Field], context: jax.Array, name: str) -> jax.Array |
 
 
 class Sequences(NamedTuple):
-    """Events with each person's together: the items, the number of each one's person and its place in its sequence."""
+    """Events grouped by user: the items, each event's user number and its position in its sequence."""
 
     items: jax.Array  # int32[L], -1 where there is no event
-    whose: jax.Array  # int32[L], from 0 in the order they stand; -1 where there is no event
+    whose: jax.Array  # int32[L], from 0 in order of appearance; -1 where there is no event
     place: jax.Array  # int32[L], from 0; -1 where there is no event
 
 
 def sequences(fields: Sequence[Field], items: jax.Array, context: jax.Array) -> Sequences:
-    """The events of each person side by side, in their order, whoever's events stood between them in the log.
+    """The events of each user contiguous and in order, also where the log interleaves users.
 
-    A log sorted by time has people in turns. A turn taken for a person would let somebody with many turns add as much as
-    many people do, and a bound on each person would bound nobody. Events that name no person are one person's.
+    A log sorted by time interleaves users. Counting each run of a user's events as a user of its own would let one user
+    contribute as much as many, and a bound on each user's contribution would not hold. Events without a user all
+    belong to one.
     """
-    person, sequence = (named(fields, context, name) for name in ("person", "sequence"))
+    person, sequence = (field_column(fields, context, name) for name in ("person", "sequence"))
     if person is not None:
         person = jnp.where(jnp.isnan(person), -jnp.inf, person)
         order = jnp.lexsort((person, items < 0))  # stable; padding stays last
         items, person = items[order], person[order]
         sequence = None if sequence is None else sequence[order]
     real = items >= 0
-    return Sequences(items, runs(real, person), places(real, person, sequence))
+    return Sequences(items, run_numbers(real, person), run_positions(real, person, sequence))
 
 
-def runs(real: jax.Array, *names: jax.Array | None) -> jax.Array:
-    """Each event's number of its run of equal names, int32[L], from 0; -1 where there is no event.
+def run_numbers(real: jax.Array, *names: jax.Array | None) -> jax.Array:
+    """The number of the run of equal names that each event is in, int32[L], from 0; -1 where there is no event.
 
-    >>> runs(jnp.array([1, 1, 1, 1, 0], bool), jnp.array([7, 7, 8, 7, 0])).tolist()
+    >>> run_numbers(jnp.array([1, 1, 1, 1, 0], bool), jnp.array([7, 7, 8, 7, 0])).tolist()
     [0, 0, 1, 2, -1]
     """
     return jnp.where(real, jnp.cumsum(_begins(real, names)) - 1, -1).astype(jnp.int32)
 
 
-def places(real: jax.Array, *names: jax.Array | None) -> jax.Array:
-    """Each event's place in its run of equal names, int32[L], from 0; -1 where there is no event.
+def run_positions(real: jax.Array, *names: jax.Array | None) -> jax.Array:
+    """Each event's position in its run of equal names, int32[L], from 0; -1 where there is no event.
 
-    >>> places(jnp.array([1, 1, 1, 1, 0], bool), jnp.array([7, 7, 8, 8, 0])).tolist()
+    >>> run_positions(jnp.array([1, 1, 1, 1, 0], bool), jnp.array([7, 7, 8, 8, 0])).tolist()
     [0, 1, 0, 1, -1]
     """
     index = jnp.arange(real.shape[0])
@@ -72,24 +73,24 @@ def _begins(real: jax.Array, names: Sequence[jax.Array | None]) -> jax.Array:
 
 
 def ends(place: jax.Array) -> jax.Array:
-    """True at the last event of each sequence that has at least two: those that something can be learned from."""
+    """True at the last event of each sequence of at least two events."""
     following = jnp.append(place[1:], -1)
     return (place >= 1) & (following <= 0)
 
 
-def histogram(place: jax.Array, longest: int, weight: jax.Array | float = 1.0) -> jax.Array:
+def sequence_length_histogram(place: jax.Array, longest: int, weight: jax.Array | float = 1.0) -> jax.Array:
     """How many sequences have 2, 3, … `longest` or more events, float32[longest − 1]."""
     last = ends(place)
     bin = jnp.where(last, jnp.minimum(place, longest - 1) - 1, longest - 1)  # out of range is dropped
     return jnp.zeros(longest - 1).at[bin].add(jnp.where(last, weight, 0.0), mode="drop")
 
 
-def divergence(mine: jax.Array, everybody: jax.Array, smoothing: float = 0.0) -> jax.Array:
+def kl_divergence(mine: jax.Array, everybody: jax.Array, smoothing: float = 0.0) -> jax.Array:
     """KL(p ‖ q) = Σ p ln(p/q) of two histograms of counts, `smoothing` added to each bin; 0 ln 0 = 0.
 
-    Infinite where somebody has what nobody is said to have. A part of everybody is always finite.
+    Infinite where p has mass in an empty bin of q; never where q includes p.
 
-    >>> round(float(divergence(jnp.array([2.0, 1, 1, 0]), jnp.array([2.0, 4, 1, 3]))), 6)
+    >>> round(float(kl_divergence(jnp.array([2.0, 1, 1, 0]), jnp.array([2.0, 4, 1, 3]))), 6)
     0.569717
     """
     p, q = (_shares(counts + smoothing) for counts in (mine, everybody))
@@ -101,6 +102,6 @@ def _shares(counts: jax.Array) -> jax.Array:
 
 
 def closeness(mine: jax.Array, everybody: jax.Array, total: jax.Array, smoothing: float = 0.0) -> jax.Array:
-    """e^−KL(p ‖ q), as a share of the `total` over everybody where that is known (above 0); never NaN."""
-    g = jnp.exp(-divergence(mine, jnp.maximum(everybody, 0.0), smoothing))
+    """e^−KL(p ‖ q), divided by `total`, its sum over all devices, where that is known (above 0); never NaN."""
+    g = jnp.exp(-kl_divergence(mine, jnp.maximum(everybody, 0.0), smoothing))
     return jnp.where(jnp.isfinite(g), g, 0.0) / jnp.where(total > 0, total, 1.0)

@@ -1,1 +1,1 @@
-"""Bases that several methods share; none of them is a method."""
+"""Base classes and helpers that several methods share; none of them is a method."""

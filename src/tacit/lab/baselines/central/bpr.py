@@ -16,7 +16,7 @@ from tacit.device.round import KEYS
 from tacit.lab.baselines.baseline import Baseline
 from tacit.lab.data import Population
 from tacit.lab.data.selection import owners
-from tacit.nets.factor.bpr import Penalties, slopes
+from tacit.nets.factor.bpr import Penalties, bpr_gradients
 
 
 class PairBatch(NamedTuple):
@@ -217,7 +217,7 @@ def _ascend(rate: float, penalties: Penalties, table: jax.Array, rows: jax.Array
     def step(table: jax.Array, turn: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         at, shows = turn
         p, i, j = table[at]
-        made = slopes(p[1:], i[1:], j[1:], i[0], j[0], penalties)
+        made = bpr_gradients(p[1:], i[1:], j[1:], i[0], j[0], penalties)
         had = jnp.where(shows, jnp.append(made.bias_had, made.had), 0.0)
         moves = jnp.stack([jnp.append(0.0, made.person), had, jnp.append(made.bias_rival, made.rival)])
         return table.at[at].add(rate * moves, unique_indices=True, mode="promise_in_bounds"), None

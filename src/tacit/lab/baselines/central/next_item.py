@@ -12,7 +12,7 @@ from tacit.device.round import KEYS
 from tacit.lab.baselines.baseline import Baseline
 from tacit.lab.data import Population
 from tacit.lab.data.selection import owners
-from tacit.nets.sequence.segments import named, places
+from tacit.nets.sequence.segments import field_column, run_positions
 
 
 class Pool(NamedTuple):
@@ -27,12 +27,12 @@ def pool(population: Population) -> Pool:
     """The sequences of all users of all devices; event fields `person` and `sequence` tell them apart, as on a device."""
     owner, fields = owners(population), population.catalog.event_fields
     context = np.zeros((owner.size, 0)) if population.context is None else population.context
-    person, sequence = (named(fields, context, name) for name in ("person", "sequence"))  # pyright: ignore[reportArgumentType]
+    person, sequence = (field_column(fields, context, name) for name in ("person", "sequence"))  # pyright: ignore[reportArgumentType]
     order = np.arange(owner.size) if person is None else np.lexsort((person, owner))
     names = [None if name is None else np.asarray(name)[order] for name in (owner, person, sequence)]
     real = np.ones(owner.size, bool)
-    place = np.asarray(places(real, *names))  # pyright: ignore[reportArgumentType]
-    left = np.asarray(places(real, *(None if name is None else name[::-1] for name in names)))[::-1]  # pyright: ignore[reportArgumentType]
+    place = np.asarray(run_positions(real, *names))  # pyright: ignore[reportArgumentType]
+    left = np.asarray(run_positions(real, *(None if name is None else name[::-1] for name in names)))[::-1]  # pyright: ignore[reportArgumentType]
     return Pool(population.items[order], place, left)
 
 

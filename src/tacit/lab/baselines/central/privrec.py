@@ -12,7 +12,7 @@ from tacit.lab.baselines.baseline import Baseline, liked_events
 from tacit.lab.baselines.central.bpr import Loss, PairBatch, train_epochs
 from tacit.lab.data import Population
 from tacit.lab.data.selection import owners
-from tacit.nets.neural.two_tower import squared_error
+from tacit.nets.neural.losses import squared_error
 
 BATCH = 1024  # events in a step
 

@@ -12,7 +12,7 @@ from tacit.device.round import KEYS
 from tacit.lab.baselines.baseline import Baseline
 from tacit.lab.data import Population
 from tacit.lab.evaluation.scoring import seen_mask
-from tacit.nets.neural.autoencoder import decode, encode
+from tacit.nets.neural.autoencoder import decode_latent, encode_sum
 
 
 class PooledVae(Baseline):
@@ -55,9 +55,9 @@ def loss(params: dict, key: jax.Array, had: jax.Array, dropout: float, share: An
     drop, middle = jax.random.split(key)
     kept = jax.random.bernoulli(drop, 1 - dropout, had.shape) / (1 - dropout)
     length = jnp.sqrt(jnp.maximum(had.sum(1, keepdims=True), 1.0))
-    mean, log_variance = encode(params, (had / length * kept) @ params["encoder"])
+    mean, log_variance = encode_sum(params, (had / length * kept) @ params["encoder"])
     z = mean + jnp.exp(0.5 * log_variance) * jax.random.normal(middle, mean.shape)
-    odds = decode(params, z) @ params["items"].T + params["items_bias"]
+    odds = decode_latent(params, z) @ params["items"].T + params["items_bias"]
     likelihood = (had * jax.nn.log_softmax(odds)).sum(1)
     divergence = 0.5 * (jnp.exp(log_variance) + mean**2 - 1 - log_variance).sum(1)
     return (share * divergence - likelihood).mean()

@@ -21,7 +21,7 @@ from tacit.lab.baselines.baseline import Baseline, liked_events
 from tacit.lab.data import Population
 from tacit.lab.data.selection import owners, take
 from tacit.lab.simulation.buckets import prepare_devices
-from tacit.nets.neural.graph_attention import LAYERS
+from tacit.nets.neural.graph import ATTENTION_LAYERS
 from tacit.privacy.claim import Claim
 
 SEES = "a helper sees which people share how many sealed items, and how many have each"
@@ -53,7 +53,7 @@ class HelpedFedGnn(Baseline):
         everyone = np.arange(len(population))
         own = prepare_devices(method, population, everyone, int(population.lengths.max(initial=1)))
         params, people = method.init(jax.random.fold_in(key, 0)), jnp.zeros((len(population), method.dim))
-        trained = {name: params[name] for name in ("items", *LAYERS)}
+        trained = {name: params[name] for name in ("items", *ATTENTION_LAYERS)}
         moments = optax.adam(method.pace).init(trained)
         for turn in range(method.turns):
             vectors = np.asarray(_vectors(method, {**params, **trained}, people, own))
@@ -104,10 +104,13 @@ def noised(method: Any, key: jax.Array, gradient: jax.Array) -> jax.Array:
 def _estimate(method: Any, key: jax.Array, sent: Any, n_items: int) -> dict:
     """The server's mean over the cohort; rows that no message names are 0."""
     count = sent.person.shape[0]
-    keys = dict(zip(("items", *LAYERS), jax.random.split(key, 1 + len(LAYERS))))
+    keys = dict(zip(("items", *ATTENTION_LAYERS), jax.random.split(key, 1 + len(ATTENTION_LAYERS))))
     rows = noised(method, keys["items"], sent.rows)
     table = jnp.zeros((n_items, method.dim)).at[sent.items].add(rows, mode="drop") / count
-    return {"items": table, **{name: noised(method, keys[name], sent.layers[name]).mean(0) for name in LAYERS}}
+    return {
+        "items": table,
+        **{name: noised(method, keys[name], sent.layers[name]).mean(0) for name in ATTENTION_LAYERS},
+    }
 
 
 # ---- the helper ----

@@ -149,7 +149,7 @@ def _machine() -> dict[str, Any]:
 
 def why_not(plan: Plan, log: BenchLog) -> str:
     """Why a plan is not run on a log; empty where it is."""
-    if method_class(plan.stages[-1].method).scores_nothing:
+    if not method_class(plan.stages[-1].method).scores:
         return "a first stage alone, which scores nothing"
     if among_organisations(plan) and log.log.silo is None:
         return "for organisations, and this log has none"
@@ -162,7 +162,7 @@ def why_not(plan: Plan, log: BenchLog) -> str:
 def among_organisations(plan: Plan) -> bool:
     """Whether a device of this plan is an organisation."""
     last = plan.stages[-1]
-    return method_class(last.method).of_organisations and build_sampler(last.cohort).fitted == "rounds"
+    return method_class(last.method).for_organisations and build_sampler(last.cohort).fitted == "rounds"
 
 
 def split_for(plan: Plan, log: BenchLog) -> Split:

@@ -1,4 +1,4 @@
-"""Solve: one small symmetric positive definite system, fast for one device and for a thousand under `vmap`."""
+"""Least squares: rows of a table, small symmetric positive definite systems, and weighted ridge regression."""
 
 from collections.abc import Callable
 
@@ -6,15 +6,18 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+# ---- products and systems ----
+
+
 LARGE = 48  # systems of this size and more are solved by gradients on a GPU too
 
 
 def dot(left: jax.Array, right: jax.Array) -> jax.Array:
-    """left @ right in full float32: what a GPU makes of a product by default keeps three digits, too few for a solve."""
+    """left @ right in full float32: a GPU's default precision keeps three digits, too few for a solve."""
     return jnp.matmul(left, right, precision="highest")
 
 
-def gram(rows: jax.Array, weight: jax.Array) -> jax.Array:
+def weighted_gram(rows: jax.Array, weight: jax.Array) -> jax.Array:
     """Rᵀ C R, float[d, d], for rows R float[n, d] and the diagonal of C float[n]."""
     # Laid out as [d, n] before the product: under vmap the product is [b, d, n] @ [b, n, d], which CPU kernels take as
     # it is. Without the barrier XLA folds the transpose back and falls to a kernel half as fast.
@@ -23,9 +26,9 @@ def gram(rows: jax.Array, weight: jax.Array) -> jax.Array:
 
 
 def solve(matrix: jax.Array, vector: jax.Array) -> jax.Array:
-    """matrix⁻¹ vector, to rounding, by what is best on the platform; derivatives are one more solve."""
+    """matrix⁻¹ vector, to rounding, by the fastest solver of the platform; derivatives are one more solve."""
 
-    # A GPU factorises many small matrices well and many larger ones slowly; conjugate gradients only multiply.
+    # A GPU factorises many small matrices fast and many larger ones slowly; conjugate gradients only multiply.
     elsewhere = solve_by_cholesky if vector.shape[0] < LARGE else solve_by_gradients
 
     def run(_: Callable, right: jax.Array) -> jax.Array:
@@ -72,5 +75,46 @@ def _step(matrix: jax.Array, state: tuple) -> tuple:
 
 
 def _ratio(top: jax.Array, bottom: jax.Array) -> jax.Array:
-    # A device that has converged, or has nothing, must stay put.
+    # A converged system, or an empty one, must not move.
     return jnp.where(bottom > 0, top / jnp.where(bottom > 0, bottom, 1), 0)
+
+
+# ---- ridge regression ----
+
+
+def gather(table: jax.Array, index: jax.Array) -> jax.Array:
+    """Rows of a table. A padded index repeats the last row: every use must weigh it with 0.
+
+    Clipping avoids the pass over [n, d] that filling with zeros costs.
+    """
+    return jnp.asarray(table).at[index].get(mode="clip")
+
+
+def ridge(rows: jax.Array, weight: jax.Array, moment: jax.Array, penalty: jax.Array) -> jax.Array:
+    """p = (Rᵀ C R + Λ)⁻¹ m, the solution of a weighted ridge regression.
+
+    Args:
+        rows: R, float[n, d].
+        weight: the diagonal of C, float[n], not negative, 0 on padding.
+        moment: m = Rᵀ C y, float[d].
+        penalty: Λ, float[d, d], positive definite; λI, or λI plus what other rows add.
+    """
+    return solve(weighted_gram(rows, weight) + penalty, moment)
+
+
+def dual_ridge(rows: jax.Array, weight: jax.Array, target: jax.Array, penalty: float) -> jax.Array:
+    """p = (RᵀC R + λI)⁻¹ RᵀC y, by a system of size min(n, d).
+
+    Args:
+        rows: R, float[n, d].
+        weight: the diagonal of C, float[n], not negative, 0 on padding.
+        target: y, float[n].
+        penalty: λ, above 0.
+    """
+    n, d = rows.shape
+    if d <= n:
+        return solve(weighted_gram(rows, weight) + penalty * jnp.eye(d), dot(weight * target, rows))
+    # With D = C^½ R, p = Dᵀ (D Dᵀ + λI)⁻¹ C^½ y: no division by a weight, which is 0 on padding.
+    root = jnp.sqrt(weight)
+    scaled = rows * root[:, None]
+    return dot(solve(dot(scaled, scaled.T) + penalty * jnp.eye(n), root * target), scaled)

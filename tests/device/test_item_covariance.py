@@ -1,4 +1,4 @@
-"""Tastes: one noisy sum of what goes together, and what is read off it."""
+"""Item covariance: one noisy sum of outer products, and the principal directions of it."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.toys import from_events
 from tacit.core.catalog import Catalog
 from tacit.device.history import plain_history
-from tacit.device.methods.tastes import Tastes
+from tacit.device.methods.item_covariance import ItemCovariance
 from tacit.errors import PlanError
 from tacit.lab.data.synthetic import movies
 from tacit.lab.plans.loader import choose
@@ -39,7 +39,7 @@ def quiet(**hyper):
     return choose("dp-privrec", {**nothing, **settings})
 
 
-def test_who_has_the_even_items_is_offered_the_missing_even_one():
+def test_users_of_even_items_get_the_missing_even_item():
     run = simulate(quiet(most=8, dim=1), two_camps(), quiet=True)
     for history, missing in (([0, 2, 4], 6), ([0, 3, 5], 7), ([0, 2, 6], 4)):
         assert run.recommend(history=history, k=1)["item_id"].to_list() == [missing]
@@ -56,7 +56,7 @@ def test_without_noise_the_directions_are_the_eigenvectors_across_what_is_shared
     np.testing.assert_allclose(found @ found.T, true @ true.T, atol=1e-4)
 
 
-def test_what_drowns_in_noise_has_no_length():
+def test_directions_below_the_noise_have_no_length():
     noise = np.random.default_rng(0).normal(size=(200, 200)).astype(np.float32)
     noise = (noise + noise.T) / np.sqrt(2)
     weak = np.asarray(directions(jnp.asarray(noise), 8))
@@ -74,7 +74,7 @@ def test_what_drowns_in_noise_has_no_length():
 @pytest.mark.slow
 @given(st.lists(st.integers(0, 11), max_size=12), st.integers(1, 12))
 def test_a_message_has_norm_one_at_most_and_padding_is_inert(items, most):
-    method = Tastes(Catalog(12), most=max(2, most))
+    method = ItemCovariance(Catalog(12), most=max(2, most))
     params = {**method.init(KEY), "counts": jnp.arange(12, dtype=jnp.int32)}
     sent = [
         method.local(KEY, params, {}, method.prepare(plain_history([*items, *[-1] * pad])))[1]["together"]
@@ -87,22 +87,22 @@ def test_a_message_has_norm_one_at_most_and_padding_is_inert(items, most):
 
 
 @pytest.mark.slow
-def test_it_beats_counts_of_the_same_promise_for_people_with_tastes():
+def test_it_beats_counts_of_the_same_epsilon():
     log = movies(1500, 200, seed=3)
     found = {
         name: simulate(plan, log, epsilon=8.0, protocol="privrec", quiet=True).evaluation.metrics["Hits@10"]
         for name, plan in (
-            ("tastes", choose("dp-privrec")),
+            ("covariance", choose("dp-privrec")),
             ("counts", choose("popularity", {"privacy": {"mechanism": "gaussian", "clip": 10.0, "epsilon": 8.0}})),
         )
     }
-    assert found["tastes"] > 1.15 * found["counts"]
+    assert found["covariance"] > 1.15 * found["counts"]
 
 
 # ---- a promise that stages share ----
 
 
-def test_shares_that_sum_to_one_cost_the_promise_and_no_more():
+def test_shares_that_sum_to_one_cost_the_whole_epsilon():
     plan = choose("dp-privrec", {"1.privacy.share": 0.6, "2.privacy.share": 0.4})
     cost = price(plan, 1000)
     assert cost.whole.epsilon == pytest.approx(8.0, rel=1e-3)
@@ -115,12 +115,12 @@ def test_shares_above_one_are_refused():
         price(choose("dp-privrec", {"1.privacy.share": 0.9}), 1000)
 
 
-def test_a_share_of_no_promise_is_refused():
+def test_a_share_without_epsilon_is_refused():
     with pytest.raises(PlanError, match="is a part of privacy\\.epsilon"):
         choose("fcf", {"privacy": {"mechanism": "gaussian", "noise": 1.0, "share": 0.5}})
 
 
-def test_a_share_takes_rounds_of_everybody():
+def test_a_share_needs_rounds_of_all_devices():
     settings = {"cohort": {"sampler": "poisson", "rate": 0.1}}
     plan = choose("fcf", {"privacy": {"mechanism": "gaussian", "epsilon": 1.0, "share": 0.5}, **settings})
     with pytest.raises(PlanError, match="requires rounds of all devices"):

@@ -1,8 +1,4 @@
-"""Blocks: a function of rows, made for as many rows as there are.
-
-Shapes are fixed in a program; how many rows of an array are real is not. Blocks of padding alone are made neither
-forwards nor backwards, and what a block held is made again for its slope instead of being kept.
-"""
+"""Computation in chunks: a function of rows in blocks, and sums of clipped contributions, with bounded memory."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,19 +7,23 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+# ---- a function of rows, in blocks ----
+
+
 Make = Callable[[Any, Any, jax.Array, Any], jax.Array]  # (theta, frozen, rows, key) -> a vector for each row
 
 
-def in_blocks(
+def map_in_blocks(
     make: Make, size: int, theta: Any, frozen: Any, rows: jax.Array, span: tuple[jax.Array, jax.Array], key: Any = None
 ) -> jax.Array:
     """make(θ, frozen, rows, key) of the rows in span = (begin, end), `size` at a time; others are 0 or anything.
 
-    It has a slope in θ alone. `make` must be the same object in each call, or programs are compiled anew; a key becomes
-    another one for each block.
+    It is differentiable in θ alone. `make` must be the same object in each call, or programs are compiled anew; each block
+    gets a key of its own. Blocks of padding are skipped in both passes; the backward pass recomputes a block instead of
+    storing it.
 
     >>> times = lambda theta, frozen, rows, key: theta * rows[:, None]
-    >>> in_blocks(times, 2, jnp.array(2.0), (), jnp.arange(8.0), (jnp.array(1), jnp.array(4)))[1:4, 0].tolist()
+    >>> map_in_blocks(times, 2, jnp.array(2.0), (), jnp.arange(8.0), (jnp.array(1), jnp.array(4)))[1:4, 0].tolist()
     [2.0, 4.0, 6.0]
     """
     return _in_blocks(make, size, theta, frozen, rows, span, key)  # pyright: ignore[reportReturnType]
@@ -72,7 +72,7 @@ def _own(key: Any, at: jax.Array) -> Any:
 
 
 def _padded(rows: jax.Array, size: int) -> jax.Array:
-    """With room for a last block: a slice past the end would be moved back."""
+    """With room for a last block: a slice past the end would be shifted back."""
     return jnp.pad(rows, ((0, size), *((0, 0),) * (rows.ndim - 1)))
 
 
@@ -82,3 +82,33 @@ def _taken(rows: jax.Array, at: jax.Array, size: int) -> jax.Array:
 
 def _put(rows: jax.Array, some: jax.Array, at: jax.Array) -> jax.Array:
     return jax.lax.dynamic_update_slice_in_dim(rows, some, at, axis=0)
+
+
+# ---- clipped sums ----
+
+
+def clipped_to_unit(tree: Any, bound: float) -> Any:
+    """x/bound, clipped to L2 norm 1 over all leaves together; 0 where it is not finite.
+
+    >>> clipped_to_unit({"a": jnp.array([3.0, 4.0])}, 1.0)["a"].tolist()
+    [0.6000000238418579, 0.800000011920929]
+    """
+    length = jnp.sqrt(sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves(tree)))
+    finite = jnp.isfinite(length)
+    shrink = jnp.where(finite, 1.0 / jnp.maximum(length, bound), 0.0)
+    return jax.tree.map(lambda leaf: jnp.where(finite, leaf, 0.0) * shrink, tree)
+
+
+def sum_in_chunks(one: Callable[[jax.Array], Any], count: jax.Array, group: int) -> Any:
+    """Σ_{i < count} one(i), `group` at a time: memory does not grow with `count`."""
+    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(one, jnp.zeros((), jnp.int32)))
+
+    def add(turn: jax.Array, total: Any) -> Any:
+        who = turn * group + jnp.arange(group)
+        made = jax.vmap(one)(who)
+        there = who < count
+        return jax.tree.map(
+            lambda t, m: t + jnp.where(there.reshape((-1,) + (1,) * (m.ndim - 1)), m, 0).sum(axis=0), total, made
+        )
+
+    return jax.lax.fori_loop(0, -(-count // group), add, zero)
