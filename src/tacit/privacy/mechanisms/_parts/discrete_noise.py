@@ -27,10 +27,9 @@ What is not, and goes into δ:
 
 import hashlib
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from typing import Any
 
 import jax
@@ -42,7 +41,7 @@ from tacit.errors import PlanError
 
 _BITS = 256  # fractional bits of the arithmetic that builds a table
 _ONE = 1 << _BITS
-_UNIT = 65536  # σ₀²: the variance of the table that larger deviations are composed of
+UNIT = 65536  # σ₀²: the variance of the table that larger deviations are composed of
 _FACTOR = 128  # the largest K
 _TIES = 1 << 31  # the counter from which a key's words decide ties
 
@@ -91,13 +90,22 @@ class GaussianTable:
     def tau(self) -> float:
         """Total variation distance of one draw from its law: that of each term, and of composing them."""
         factor = self.factors[1] if len(self.factors) > 1 else 0
-        composed = 4 * math.exp(-2 * math.pi**2 * _UNIT / (1 + factor**2))
+        part = float(self.variance) / sum(factor**2 for factor in self.factors)
+        composed = 4 * math.exp(-2 * math.pi**2 * part / (1 + factor**2))
         return _up(len(self.factors) * self.table.tau + (len(self.factors) - 1) * composed)
 
     @property
     def reach(self) -> int:
         """The largest size of a draw."""
         return self.table.reach * sum(self.factors)
+
+    def combine(self, entries: list[jax.Array], words: Any) -> jax.Array:
+        """The draws of chosen entries: their signs are in the words, above the bits that chose them."""
+        draws = jnp.zeros(entries[0].shape, jnp.int32)
+        for factor, entry, word in zip(self.factors, entries, words):
+            size = entry.astype(jnp.int32)
+            draws = draws + factor * jnp.where((word >> self.table.width) & 1, -size, size)
+        return draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,13 +131,23 @@ class LaplaceTable:
         """The largest size of a draw."""
         return 2**self.digits
 
+    def combine(self, entries: list[jax.Array], words: Any) -> jax.Array:
+        """The draws of chosen entries: G, or −1 − G."""
+        del words
+        shift = self.tables[0].width - 1
+        negative, size = entries[0] >> shift, entries[0] & (2**shift - 1)
+        for table, digits in zip(self.tables[1:], entries[1:]):
+            size, shift = size | digits << shift, shift + table.width
+        size = size.astype(jnp.int32)
+        return jnp.where(negative, -1 - size, size)
+
 
 @lru_cache(maxsize=32)
 def gaussian_table(variance: Fraction | int, factors: tuple[int, ...] = (1,)) -> GaussianTable:
     """The table of round(N(0, variance)), variance ≤ 65536, or of a sum of `factors` times as many draws."""
     variance = Fraction(variance)
-    if not 0 < variance <= _UNIT:
-        raise ValueError(f"The variance of one table must be above 0 and at most {_UNIT}, got {float(variance):g}.")
+    if not 0 < variance <= UNIT:
+        raise ValueError(f"The variance of one table must be above 0 and at most {UNIT}, got {float(variance):g}.")
     entries = math.isqrt(math.ceil(variance * Fraction(13456, 100))) + 2  # 11.6 σ
     width = max(5, entries.bit_length())
     inside = [0, *(_inside(2 * k - 1, variance) for k in range(1, entries + 1))]  # P(0 < N < k − ½)
@@ -139,25 +157,32 @@ def gaussian_table(variance: Fraction | int, factors: tuple[int, ...] = (1,)) ->
 
 
 def gaussian_table_above(deviation: float) -> GaussianTable:
-    """The rounded Gaussian whose σ is at least so many units of the grid, and hardly more."""
+    """The rounded Gaussian whose σ is at least so many units of the grid, and at most a millionth more."""
     if not 0 < deviation < math.inf:
         raise ValueError(f"A standard deviation must be positive and finite, got {deviation:g}.")
     square = Fraction(deviation) ** 2
-    if square <= _UNIT:
-        fine = max(0, 20 - math.ceil(math.log2(square)))  # 2⁻²⁰ of it, or finer
-        return gaussian_table(min(Fraction(_UNIT), Fraction(math.ceil(square * 2**fine), 2**fine)))
-    ratio = Fraction(square, _UNIT)  # 1 + K², or 1 + K² + K⁴
+    factors = gaussian_factors(square)
+    part = square / sum(factor**2 for factor in factors)
+    fine = max(0, 20 - math.ceil(math.log2(part)))
+    return gaussian_table(Fraction(math.ceil(part * 2**fine), 2**fine), factors)
+
+
+def gaussian_factors(variance: Fraction) -> tuple[int, ...]:
+    """1, K, K², as few as possible, such that draws of one table with these factors have the variance."""
+    ratio = variance / UNIT
+    if ratio <= 1:
+        return (1,)
     for powers in (1, 2):
-        # The first guess is exact up to rounding; it is mended upwards in integers.
+        # The guess is rounded down, and mended upwards in integers.
         guess = float(ratio) - 1 if powers == 1 else math.sqrt(float(ratio) - 0.75) - 0.5
-        factor = max(1, math.floor(math.sqrt(guess)))
+        factor = max(1, math.floor(math.sqrt(guess) * (1 - 1e-12)))
         while sum(factor ** (2 * power) for power in range(powers + 1)) < ratio:
             factor += 1
         if factor <= _FACTOR:
-            return gaussian_table(_UNIT, tuple(factor**power for power in range(powers + 1)))
-    most = math.sqrt(_UNIT * (1 + _FACTOR**2 + _FACTOR**4))
+            return tuple(factor**power for power in range(powers + 1))
+    most = math.sqrt(UNIT * (1 + _FACTOR**2 + _FACTOR**4))
     raise PlanError(
-        f"privacy.noise must be at most {most:.3g} units of its grid of whole numbers, got {deviation:.3g}; "
+        f"privacy.noise must be at most {most:.3g} units of its grid of whole numbers, got {math.sqrt(variance):.3g}; "
         "give a smaller noise, or train fewer numbers."
     )
 
@@ -237,9 +262,10 @@ def _inside(doubled: int, variance: Fraction) -> int:
         total += term
         n += 2
         term = term * top // (bottom * n)
-    density = exp_neg(top, 2 * bottom, _BITS)
+    more = 3 * top // (4 * bottom)  # bits, for the sum is as large as e^(x²/2)
+    density = exp_neg(top, 2 * bottom, _BITS + more)
     root = math.isqrt((_two_pi() * variance.numerator << _BITS) // variance.denominator)  # 2²⁵⁶·√(2πσ²)
-    return total * density * doubled // (2 * root)
+    return (total * density * doubled >> more) // (2 * root)
 
 
 @lru_cache(maxsize=1)
@@ -298,30 +324,24 @@ def _up(number: float) -> float:
 
 # ---- Draws ----
 
-Pair = Callable[[jax.Array], tuple[jax.Array, jax.Array]]  # the two words that decide the i-th tie
-
-
 def rounded_gaussian(key: jax.Array, table: GaussianTable, shape: tuple[int, ...]) -> jax.Array:
     """int32 draws of the rounded Gaussian, by a threefry key that is used for nothing else."""
-    words, pair = _words_of(key, len(table.factors), shape)
-    return _sum_terms(table, _draw(table.tables, words, pair), words).reshape(shape)
+    return _draw(table, _KeyWords(key, len(table.tables), math.prod(shape))).reshape(shape)
 
 
 def discrete_laplace(key: jax.Array, table: LaplaceTable, shape: tuple[int, ...]) -> jax.Array:
     """int32 draws of the discrete Laplace, by a threefry key that is used for nothing else."""
-    words, pair = _words_of(key, len(table.tables), shape)
-    return _join_digits(table, _draw(table.tables, words, pair)).reshape(shape)
+    return _draw(table, _KeyWords(key, len(table.tables), math.prod(shape))).reshape(shape)
 
 
 def gaussian_from_words(words: Any, spare: Any, table: GaussianTable) -> jax.Array:
     """int32[n] draws from words [terms, n]; a tie takes the next row of spare words [m, 2], draw by draw."""
-    words = jnp.asarray(words, jnp.uint32)
-    return _sum_terms(table, _draw(table.tables, words, _pair_of(spare)), words)
+    return _draw(table, _GivenWords(words, spare))
 
 
 def laplace_from_words(words: Any, spare: Any, table: LaplaceTable) -> jax.Array:
     """int32[n] draws from words [tables, n]; a tie takes the next row of spare words [m, 2], draw by draw."""
-    return _join_digits(table, _draw(table.tables, jnp.asarray(words, jnp.uint32), _pair_of(spare)))
+    return _draw(table, _GivenWords(words, spare))
 
 
 def spare_pairs(table: GaussianTable | LaplaceTable, count: int) -> int:
@@ -343,22 +363,74 @@ def delta_of_tables(tau: float, numbers: int, messages: int = 1, epsilon: float 
     return min(1.0, messages * numbers * tau * (1 + math.exp(min(epsilon, 700.0))))
 
 
-def _draw(tables: tuple[AliasTable, ...], words: jax.Array, pair: Pair) -> jax.Array:
-    """The entry that each word [tables, n] chooses of its table, uint32[tables, n]."""
-    if not words.shape[1]:
-        return words
-    drawn = [_choose(table, part) for table, part in zip(tables, words)]
-    entries, ties = jnp.stack([entry for entry, _ in drawn]), jnp.stack([tie for _, tie in drawn])
+class _KeyWords:
+    """Words by a key; both halves of each block of the cipher are used."""
+
+    def __init__(self, key: jax.Array, rows: int, count: int):
+        self.key = jax.random.key_data(key)
+        if self.key.shape != (2,):
+            raise TypeError(f"A key must be one threefry key, of two words; got words of shape {self.key.shape}.")
+        self.count, self.half = count, -(-rows * count // 2)
+        if self.half >= _TIES:
+            raise ValueError(f"One key draws fewer than 2^32 words, got {rows * count}; split the key.")
+        halves = self._cipher(jnp.uint32(0), jnp.arange(self.half, dtype=jnp.uint32))
+        # Without a copy where two rows are two halves, so that drawing them and choosing by them are one pass.
+        both = halves if rows == 2 else jnp.concatenate(halves)[: rows * count].reshape(rows, count)
+        self.rows = [both[row] for row in range(rows)]
+
+    def column(self, at: jax.Array) -> list[jax.Array]:
+        """The words of one draw."""
+        flat = [at.astype(jnp.uint32) + np.uint32(row * self.count) for row in range(len(self.rows))]
+        blocks = [self._cipher(jnp.uint32(0), place % self.half) for place in flat]
+        return [jnp.where(place < self.half, *block) for place, block in zip(flat, blocks)]
+
+    def pair(self, count: jax.Array) -> list[jax.Array]:
+        """The two words that decide a tie."""
+        return self._cipher(jnp.uint32(_TIES), count)
+
+    def _cipher(self, high: jax.Array, low: jax.Array) -> list[jax.Array]:
+        return threefry2x32_p.bind(*jnp.broadcast_arrays(self.key[0], self.key[1], high, low))
+
+
+class _GivenWords:
+    """Words [rows, n] from elsewhere, and spare ones [m, 2]."""
+
+    def __init__(self, words: Any, spare: Any):
+        self.rows = list(jnp.asarray(words, jnp.uint32))
+        self.count = self.rows[0].size
+        self.spare = jnp.asarray(spare, jnp.uint32).reshape(-1, 2)
+        if not self.spare.shape[0]:
+            raise ValueError("Spare words must be at least one pair, got none; spare_pairs says how many.")
+
+    def column(self, at: jax.Array) -> list[jax.Array]:
+        """The words of one draw."""
+        return [row[at] for row in self.rows]
+
+    def pair(self, count: jax.Array) -> list[jax.Array]:
+        """The two words that decide a tie."""
+        return list(self.spare[jnp.minimum(count, self.spare.shape[0] - 1)])
+
+
+def _draw(table: GaussianTable | LaplaceTable, words: _KeyWords | _GivenWords) -> jax.Array:
+    """The draws that the words make, int32[n]."""
+    if not words.count:
+        return jnp.zeros(0, jnp.int32)
+    chosen = [_choose(part, row) for part, row in zip(table.tables, words.rows)]
+    draws = table.combine([entry for entry, _ in chosen], words.rows)
+    ties = reduce(jnp.logical_or, (tie for _, tie in chosen))
 
     # A tie is rare: one in 2^(31 − width). A loop that is seldom entered costs nothing, under vmap as well.
     def settle(carry: tuple) -> tuple:
-        count, entries, ties = carry
-        at = jnp.argmax(ties.any(axis=0))
-        group = jnp.argmax(ties[:, at])
-        decided = [_decide(table, words[g, at], *pair(count)) for g, table in enumerate(tables)]
-        return count + 1, entries.at[group, at].set(jnp.stack(decided)[group]), ties.at[group, at].set(False)
+        count, draws, ties = carry
+        at = jnp.argmax(ties)
+        column, entries = words.column(at), []
+        for part, word in zip(table.tables, column):
+            entry, tie = _choose(part, word)
+            entries.append(jnp.where(tie, _decide(part, word, *words.pair(count)), entry))
+            count = count + tie
+        return count, draws.at[at].set(table.combine(entries, column)), ties.at[at].set(False)
 
-    return jax.lax.while_loop(lambda carry: carry[2].any(), settle, (jnp.uint32(0), entries, ties))[1]
+    return jax.lax.while_loop(lambda carry: carry[2].any(), settle, (jnp.uint32(0), draws, ties))[1]
 
 
 def _choose(table: AliasTable, words: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -375,48 +447,3 @@ def _decide(table: AliasTable, word: jax.Array, one: jax.Array, other: jax.Array
     first, middle, last = (jnp.asarray(row)[index] for row in table.words)
     below = (one < middle) | ((one == middle) & (other < last))
     return jnp.where(below, index, first & (2**table.width - 1))
-
-
-def _sum_terms(table: GaussianTable, entries: jax.Array, words: jax.Array) -> jax.Array:
-    negative = (words >> table.table.width) & 1
-    terms = jnp.where(negative, -entries.astype(jnp.int32), entries.astype(jnp.int32))
-    return sum((factor * term for factor, term in zip(table.factors, terms)), jnp.int32(0))
-
-
-def _join_digits(table: LaplaceTable, entries: jax.Array) -> jax.Array:
-    shift = table.tables[0].width - 1
-    negative, size = entries[0] >> shift, entries[0] & (2**shift - 1)
-    for part, digits in zip(table.tables[1:], entries[1:]):
-        size, shift = size | digits << shift, shift + part.width
-    size = size.astype(jnp.int32)
-    return jnp.where(negative, -1 - size, size)
-
-
-def _words_of(key: jax.Array, rows: int, shape: tuple[int, ...]) -> tuple[jax.Array, Pair]:
-    """Words [rows, n] of a key, and those that decide its ties; both halves of each block of the cipher are used."""
-    data = jax.random.key_data(key)
-    if data.shape != (2,):
-        raise TypeError(f"A key must be one threefry key, of two words; got words of shape {data.shape}.")
-    count = math.prod(shape)
-    half = -(-rows * count // 2)
-    if half >= _TIES:
-        raise ValueError(f"One key draws at most 2^32 words, got {rows * count}; split the key.")
-
-    def cipher(high: jax.Array, low: jax.Array) -> tuple[jax.Array, jax.Array]:
-        one, other = threefry2x32_p.bind(*jnp.broadcast_arrays(data[0], data[1], high, low)[:4])
-        return one, other
-
-    words = jnp.concatenate(cipher(jnp.uint32(0), jnp.arange(half, dtype=jnp.uint32)))
-    return words[: rows * count].reshape(rows, count), lambda i: cipher(jnp.uint32(_TIES), i)
-
-
-def _pair_of(spare: Any) -> Pair:
-    rows = jnp.asarray(spare, jnp.uint32).reshape(-1, 2)
-    if not rows.shape[0]:
-        raise ValueError("Spare words must be at least one pair; see spare_pairs.")
-
-    def pair(count: jax.Array) -> tuple[jax.Array, jax.Array]:
-        row = rows[jnp.minimum(count, rows.shape[0] - 1)]
-        return row[0], row[1]
-
-    return pair
