@@ -212,7 +212,9 @@ def test_ties_are_settled_alike_in_a_batch_and_each_by_its_own_words():
     assert gaussian_from_words([words], high, table).tolist() == (part.words[0][:20] & 255).tolist()
     mixed = np.where(entry[:, None] % 2, high, low)
     expected = np.where(entry % 2, part.words[0][:20] & 255, entry)
-    batch = jax.vmap(lambda w, s: gaussian_from_words([w], s, table))(np.stack([words] * 3), np.stack([low, high, mixed]))
+    batch = jax.vmap(lambda w, s: gaussian_from_words([w], s, table))(
+        np.stack([words] * 3), np.stack([low, high, mixed])
+    )
     np.testing.assert_array_equal(batch[2], expected)
 
 
@@ -235,7 +237,7 @@ def reached(query, drawn):
 @pytest.mark.parametrize("name", ["laplace", "normal"])
 def test_floating_point_noise_has_holes(name):
     """What is reached from 0 and what from 1 are two sets: most reports of a history item show which it was."""
-    drawn = getattr(noise, name)(jax.random.key(7), (1 << 22,))
+    drawn = getattr(noise, name)(jax.random.key(7), (1 << 20,))
     near = jnp.where(jnp.abs(drawn) < 2.0**-8, drawn, 0.0)
     zero = set(np.unique(np.asarray(near)).tolist())
     one = np.unique(np.asarray(jnp.float32(1) + (drawn[(drawn > -1.01) & (drawn < -0.99)])))

@@ -163,7 +163,7 @@ def gaussian_table_above(deviation: float) -> GaussianTable:
     square = Fraction(deviation) ** 2
     factors = gaussian_factors(square)
     part = square / sum(factor**2 for factor in factors)
-    fine = max(0, 20 - math.ceil(math.log2(part)))
+    fine = max(0, 24 - math.ceil(math.log2(part)))
     return gaussian_table(Fraction(math.ceil(part * 2**fine), 2**fine), factors)
 
 
@@ -323,6 +323,7 @@ def _up(number: float) -> float:
 
 
 # ---- Draws ----
+
 
 def rounded_gaussian(key: jax.Array, table: GaussianTable, shape: tuple[int, ...]) -> jax.Array:
     """int32 draws of the rounded Gaussian, by a threefry key that is used for nothing else."""

@@ -22,10 +22,12 @@ from tacit.privacy.mechanisms._parts.discrete_noise import (
     UNIT,
     GaussianTable,
     LaplaceTable,
+    discrete_laplace,
     gaussian_factors,
     gaussian_table,
     gaussian_table_above,
     laplace_table,
+    rounded_gaussian,
 )
 
 MAX_STEPS = 2**20  # the most steps in a clip bound: what float32 still divides
@@ -126,6 +128,15 @@ def round_to_grid(word: jax.Array | None, x: jax.Array, clip: Any, grid: Grid) -
     if grid.norm == "elements":
         return jnp.clip(q, -grid.bound, grid.bound)
     return jnp.where(within(q, grid), q, jnp.where(within(towards_zero, grid), towards_zero, 0))
+
+
+def draw_noise(key: jax.Array, grid: Grid, shape: tuple[int, ...]) -> jax.Array:
+    """int32 draws of a grid's noise; zeros where it has none."""
+    if grid.noise is None:
+        return jnp.zeros(shape, jnp.int32)
+    if isinstance(grid.noise, GaussianTable):
+        return rounded_gaussian(key, grid.noise, shape)
+    return discrete_laplace(key, grid.noise, shape)
 
 
 def from_grid(integers: Any, clip: Any, grid: Grid) -> jax.Array:
@@ -242,7 +253,9 @@ def sum_int64(numbers: jax.Array) -> Int64:
     for at in range(0, numbers.shape[0], CHUNK_ROWS):
         rows = numbers[at : at + CHUNK_ROWS]
         high, low = (rows >> 16).sum(0, dtype=jnp.int32), (rows & 0xFFFF).astype(jnp.uint32).sum(0, dtype=jnp.uint32)
-        total = add_int64(total, add_int64(Int64(high >> 16, high.astype(jnp.uint32) << 16), Int64(jnp.zeros_like(high), low)))
+        total = add_int64(
+            total, add_int64(Int64(high >> 16, high.astype(jnp.uint32) << 16), Int64(jnp.zeros_like(high), low))
+        )
     return total
 
 
@@ -278,7 +291,9 @@ def check_clip(name: str, clip: float) -> None:
         )
 
 
-def check_headroom(grid: Grid, reports: int, place: Literal["local", "central"], total_bits: Literal[32, 64] = 64) -> None:
+def check_headroom(
+    grid: Grid, reports: int, place: Literal["local", "central"], total_bits: Literal[32, 64] = 64
+) -> None:
     """Refuse a grid whose payloads overflow 32 bits, or whose sums over so many reports overflow the total's."""
     noisy = grid.largest + (grid.reach if place == "local" else 0)
     if noisy >= 2**31:
