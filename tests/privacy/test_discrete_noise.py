@@ -291,7 +291,7 @@ def test_what_no_table_has_is_refused():
     for scale in (0, 2**24 + 1):
         with pytest.raises(ValueError, match="scale"):
             laplace_table(scale)
-    with pytest.raises(PlanError, match="privacy.noise must be at most .* got 1e.07; give a smaller noise"):
+    with pytest.raises(PlanError, match=r"privacy.noise must be at most .* got 1e.07; give a smaller noise"):
         gaussian_table_above(1e7)
     with pytest.raises(ValueError, match="positive and finite"):
         gaussian_table_above(math.nan)

@@ -236,7 +236,7 @@ def test_clips_beyond_the_limits_are_refused():
     for clip in (1e-12, 1.0, 1e12):
         check_clip("privacy.clip", clip)
     for clip in (1e-13, 1e13, 0.0, -1.0, math.nan, math.inf):
-        with pytest.raises(PlanError, match="privacy.clip must be from 1e-12 to 1e.12, got .*; scale the update"):
+        with pytest.raises(PlanError, match=r"privacy.clip must be from 1e-12 to 1e.12, got .*; scale the update"):
             check_clip("privacy.clip", clip)
 
 
@@ -251,7 +251,10 @@ def test_overflow_is_refused_at_the_very_number():
     check_headroom(Grid("l1", 2**31 - 1, 1.0, 1.0, None, 1), 1, "local")
     with pytest.raises(PlanError, match=r"payloads below 2\^31 .* got 2,147,483,648"):
         check_headroom(Grid("l1", 2**31, 1.0, 1.0, None, 1), 1, "local")
-    with pytest.raises(PlanError, match="privacy.scale must be above 0"):
+    with pytest.raises(PlanError, match=r"privacy.scale must be above 0"):
         laplace_grid(1e8, "elements")
-    with pytest.raises(PlanError, match="privacy.noise must be at most"):
+    for noise in (1e-10, -1.0, math.nan):
+        with pytest.raises(PlanError, match=r"privacy.noise must be 0 or at least 1e-09"):
+            gaussian_grid(noise, 3)
+    with pytest.raises(PlanError, match=r"privacy.noise must be at most"):
         gaussian_grid(1e4, 10**6)

@@ -30,6 +30,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache, reduce
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -151,7 +152,7 @@ def gaussian_table(variance: Fraction | int, factors: tuple[int, ...] = (1,)) ->
     entries = math.isqrt(math.ceil(variance * Fraction(13456, 100))) + 2  # 11.6 σ
     width = max(5, entries.bit_length())
     inside = [0, *(_inside(2 * k - 1, variance) for k in range(1, entries + 1))]  # P(0 < N < k − ½)
-    masses = [2 * (above - below) for below, above in zip(inside, inside[1:])]
+    masses = [2 * (above - below) for below, above in pairwise(inside)]
     table = _alias_table(masses, width, signed=True)
     return GaussianTable(table, factors, variance * sum(factor**2 for factor in factors))
 

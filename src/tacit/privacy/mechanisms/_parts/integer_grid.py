@@ -32,6 +32,7 @@ from tacit.privacy.mechanisms._parts.discrete_noise import (
 
 MAX_STEPS = 2**20  # the most steps in a clip bound: what float32 still divides
 CLIPS = (1e-12, 1e12)  # the smallest and the largest clip bound
+LEAST_NOISE = 1e-9  # of a clip bound; what is below is nothing on any grid
 CHUNK_ROWS = 2**16  # the most rows that one sum of halves adds without a carry
 _GOLDEN = np.uint32(0x9E3779B9)  # 2³²·.618…: an offset that spreads the rounding of neighbours evenly
 
@@ -72,6 +73,10 @@ def gaussian_grid(noise: float, numbers: int, people: float = 1) -> Grid:
     """The grid for noise of `noise` times an L2 bound: fine enough for the rounding of `people` vectors of so many numbers."""
     if noise == 0:
         return Grid("l2", MAX_STEPS**2, 1 / MAX_STEPS, _keep(numbers, MAX_STEPS**2), None, people)
+    if not noise >= LEAST_NOISE:
+        raise PlanError(
+            f"privacy.noise must be 0 or at least {LEAST_NOISE:g} of the clip bound, got {noise:g}; give 0 for none."
+        )
     steps = min(max(8 * math.sqrt(numbers), 3 * math.sqrt(people) / noise), MAX_STEPS)
     exact = Fraction(noise)
     if noise * MAX_STEPS < math.sqrt(UNIT):
