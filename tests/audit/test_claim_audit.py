@@ -143,20 +143,22 @@ def test_runs_are_weighed_together():
 
 
 class NoiseForgotten(GaussianMechanism):
-    def estimate(self, key, total, n, dials):
+    def estimate(self, key, total, n, public_state):
         return total[0], jnp.full_like(total[1], self.cohort)
 
 
 class ClipSkipped(GaussianMechanism):
-    def encode(self, key, update, dials):
+    def encode(self, key, update, public_state):
         return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), dense_tree(update))
 
 
 class EachLeafByItself(GaussianMechanism):
     """Every leaf is bounded by S, and the noise is that of all leaves bounded by S together."""
 
-    def encode(self, key, update, dials):
-        return {name: GaussianMechanism.encode(self, key, {name: leaf}, dials)[name] for name, leaf in update.items()}
+    def encode(self, key, update, public_state):
+        return {
+            name: GaussianMechanism.encode(self, key, {name: leaf}, public_state)[name] for name, leaf in update.items()
+        }
 
 
 class NoiseAfterTheStep(GaussianMechanism):

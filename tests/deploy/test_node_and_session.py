@@ -497,7 +497,7 @@ def test_a_signature_covers_every_part():
         "round": 0,
         "people": b"",
         "params": b"c",
-        "dials": b"d",
+        "public_state": b"d",
     }
     words = {replace(base, **{name: value}).signed_bytes() for name, value in changes.items()}
     words |= {base.signed_bytes(), replace(base, people=b"ab", params=b"").signed_bytes()}

@@ -88,7 +88,7 @@ def test_a_mechanism_that_is_taken_makes_a_round(method, mechanism):
 
     def turn(update, weight, params):
         memory, key = begin(made, rule, stage.trains, params), jax.random.key(0)
-        report = Report(made.encode(key, update, memory.dials), weight, jnp.asarray(True))
+        report = Report(made.encode(key, update, memory.public_state), weight, jnp.asarray(True))
         total = empty_total(made, jax.tree.map(jnp.zeros_like, dense_tree(update)), weight.shape[0])
         total = add_reports(made, total, jax.tree.map(lambda leaf: leaf[None], report))
         return close(key, made, rule, stage.trains, params, total, memory)[0]

@@ -52,7 +52,7 @@ def counting(rounds=40, **settings):
 
 
 def clips(run):
-    return [row["dials"]["clip"] for row in run.rounds]
+    return [row["public_state"]["clip"] for row in run.rounds]
 
 
 # ---- what it costs ----
@@ -176,13 +176,13 @@ def test_a_report_says_whether_it_was_within_the_round_s_clip():
 def release(mechanism, clip, keys=4000):
     """What many servers make of nobody: sums and the next clip."""
     after, then = _released(mechanism, jax.random.split(jax.random.key(0), keys), jnp.float32(clip))
-    return np.asarray(after["x"]), np.asarray(then.dials["clip"])
+    return np.asarray(after["x"]), np.asarray(then.public_state["clip"])
 
 
 @jax.jit
 def _released(mechanism, keys, clip):
     rule, params = MeanStep(), {"x": jnp.zeros(3)}
-    memory = begin(mechanism, rule, ("x",), params)._replace(dials={"clip": clip})
+    memory = begin(mechanism, rule, ("x",), params)._replace(public_state={"clip": clip})
     total = zero_total(mechanism, params, ("x",), 1)
     return jax.vmap(lambda key: close(key, mechanism, rule, ("x",), params, total, memory)[:2])(keys)
 
@@ -203,10 +203,13 @@ def test_the_clip_stays_where_it_can_be_read():
     """Updates of nothing are always within: the clip shrinks, and stops before it is nothing."""
     one, _ = settled(noise=0.0, quantile=0.5, quantile_rate=1.0, clip=2.0)
     total = ({"x": jnp.zeros((1, 2)), WITHIN: jnp.full(1, 50.0)}, jnp.full(1, 100.0))
-    turn, dials = jax.jit(lambda dials: one.turn(jax.random.key(0), total, dials)), {"clip": jnp.float32(2.0)}
+    turn, public_state = (
+        jax.jit(lambda public_state: one.next_public_state(jax.random.key(0), total, public_state)),
+        {"clip": jnp.float32(2.0)},
+    )
     for _ in range(60):
-        dials = turn(dials)
-    assert dials["clip"] == pytest.approx(2e-6)
+        public_state = turn(public_state)
+    assert public_state["clip"] == pytest.approx(2e-6)
 
 
 @pytest.mark.parametrize("noise", [0.05, 5.0])
@@ -237,14 +240,14 @@ def _path(mechanism, lengths, rounds=200):
 
     @jax.jit
     def turn(key, memory):
-        say = lambda length: mechanism.encode(key, {"x": length * jnp.array([0.6, -0.8])}, memory.dials)  # noqa: E731
+        say = lambda length: mechanism.encode(key, {"x": length * jnp.array([0.6, -0.8])}, memory.public_state)  # noqa: E731
         reports = Report(jax.vmap(say)(lengths), jnp.ones((lengths.size, 1)), jnp.ones(lengths.size, bool))
         total = add_reports(mechanism, zero_total(mechanism, params, ("x",), 1), reports)
         return close(key, mechanism, rule, ("x",), params, total, memory)[1]
 
     memory, path = begin(mechanism, rule, ("x",), params), []
     for key in keys:
-        path.append(float(memory.dials["clip"]))
+        path.append(float(memory.public_state["clip"]))
         memory = turn(key, memory)
     return np.array(path)
 
@@ -257,13 +260,13 @@ def test_a_run_tells_the_clip_of_every_round():
     run = simulate(counting(clip=50.0), WORLD, quiet=True)
     assert clips(run)[0] == 50.0
     assert np.mean(clips(run)[-10:]) == pytest.approx(np.median(LENGTHS), rel=0.1)
-    assert run.dials(0) == {"clip": clips(run)[-1]}
-    assert run.card["dials"] == [{"stage": 1, "dial": "clip", "first": 50.0, "last": clips(run)[-1]}]
+    assert run.public_state(0) == {"clip": clips(run)[-1]}
+    assert run.card["public_state"] == [{"stage": 1, "number": "clip", "first": 50.0, "last": clips(run)[-1]}]
     assert f"| clip of stage 1 | 50 → {clips(run)[-1]:.4g} |" in to_markdown(run.card)
     told = report_data(run)
-    assert [row["dials"]["clip"] for row in told["rounds"]] == clips(run)
+    assert [row["public_state"]["clip"] for row in told["rounds"]] == clips(run)
     assert {view["leaf"]: view["of"] for view in told["specimen"]["views"]} == {"counts": 60, WITHIN: 1}
-    assert json.loads(json.dumps(told))["card"]["dials"] == told["card"]["dials"]
+    assert json.loads(json.dumps(told))["card"]["public_state"] == told["card"]["public_state"]
 
 
 @pytest.mark.slow
@@ -295,19 +298,19 @@ def test_a_run_that_was_cut_off_goes_on_with_its_clip(tmp_path):
     resumed = simulate(plan, WORLD, quiet=True, out=tmp_path, resume=True)
     assert clips(resumed) == clips(whole)
     same(resumed.params, whole.params)
-    assert Run.load(tmp_path, WORLD).dials(0) == whole.dials(0)
+    assert Run.load(tmp_path, WORLD).public_state(0) == whole.public_state(0)
 
 
-def test_a_kept_run_has_its_dials(tmp_path):
+def test_a_saved_run_has_its_public_state(tmp_path):
     run = simulate(counting(rounds=3), WORLD, quiet=True)
-    assert Run.load(run.save(tmp_path / "kept")).dials(0) == run.dials(0)
+    assert Run.load(run.save(tmp_path / "kept")).public_state(0) == run.public_state(0)
 
 
 def test_a_stage_starts_its_own_clip():
     first, second = counting(rounds=3).stages[0], counting(rounds=2, clip=7.0).stages[0]
     run = simulate(replace(counting(), stages=(first, second)), WORLD, quiet=True)
     assert (clips(run)[0], clips(run)[3]) == (1.0, 7.0)
-    assert [one["stage"] for one in run.card["dials"]] == [1, 2]
+    assert [one["stage"] for one in run.card["public_state"]] == [1, 2]
 
 
 def test_a_tally_of_a_block_is_told_round_by_round():
@@ -335,7 +338,7 @@ def test_a_deployment_moves_the_clip_as_the_simulator_does(deployment):
     deployment.play()
     run = simulate(deployment.bundle.plan, deployment.world, seed=0, quiet=True)
     np.testing.assert_allclose(
-        [row["dials"]["clip"] for row in deployment.session.folder.rows()], clips(run), rtol=1e-6
+        [row["public_state"]["clip"] for row in deployment.session.folder.rows()], clips(run), rtol=1e-6
     )
     equal(jax.tree.map(np.asarray, deployment.session.params), jax.tree.map(np.asarray, run.params))
     assert len(set(clips(run))) == 3
@@ -346,11 +349,16 @@ def test_asked_again_with_another_clip_a_node_sends_the_same_bytes(deployment):
     deployment.session.open()
     for name, node in deployment.nodes.items():
         request = deployment.session.request(name)
-        assert request.dials
+        assert request.public_state
         first = post(node, request)
         assert first.report
         assert post(node, request) == first
-        assert post(node, replace(request, dials=deployment.bundle.pack_dials(0, {"clip": np.float32(99.0)}))) == first
+        assert (
+            post(
+                node, replace(request, public_state=deployment.bundle.pack_public_state(0, {"clip": np.float32(99.0)}))
+            )
+            == first
+        )
 
 
 def test_the_clip_in_the_request_is_the_clip_on_the_device(deployment):
@@ -358,7 +366,8 @@ def test_the_clip_in_the_request_is_the_clip_on_the_device(deployment):
     deployment.session.open()
     name = next(iter(deployment.nodes))
     request = replace(
-        deployment.session.request(name), dials=deployment.bundle.pack_dials(0, {"clip": np.float32(0.125)})
+        deployment.session.request(name),
+        public_state=deployment.bundle.pack_public_state(0, {"clip": np.float32(0.125)}),
     )
     report = post(deployment.nodes[name], request).report
     numbers = np.array(struct.unpack(f"<{(len(report) - 18) // 4}f", report[18:]))
@@ -366,23 +375,27 @@ def test_the_clip_in_the_request_is_the_clip_on_the_device(deployment):
     assert (numbers[0], numbers[-1]) == (1.0, -0.5)
 
 
-@pytest.mark.parametrize("dial", [0.0, -2.0, math.nan, math.inf, None])
-def test_a_request_with_a_clip_that_is_none_is_refused_in_a_sentence(dial, deployment):
+@pytest.mark.parametrize("number", [0.0, -2.0, math.nan, math.inf, None])
+def test_a_request_with_a_clip_that_is_none_is_refused_in_a_sentence(number, deployment):
     deployment.session.open()
     name = next(iter(deployment.nodes))
-    dials = b"" if dial is None else deployment.bundle.pack_dials(0, {"clip": np.float32(dial)})
-    refused = post(deployment.nodes[name], replace(deployment.session.request(name), dials=dials)).refused
-    finite = dial is not None and math.isfinite(dial)
-    sentence = f"A dial must be a positive finite number, got clip = {dial:g}" if finite else "cannot read the dials"
+    public_state = b"" if number is None else deployment.bundle.pack_public_state(0, {"clip": np.float32(number)})
+    refused = post(deployment.nodes[name], replace(deployment.session.request(name), public_state=public_state)).refused
+    finite = number is not None and math.isfinite(number)
+    sentence = (
+        f"A number must be a positive finite number, got clip = {number:g}"
+        if finite
+        else "cannot read the public_state"
+    )
     assert sentence in refused
     assert deployment.nodes[name].store.run(deployment.session.run).done == 0
 
 
-def test_a_plan_without_dials_takes_none(tmp_path, deployment):
+def test_a_plan_without_public_state_takes_none(tmp_path, deployment):
     other = Deployment(tmp_path / "other", choose("popularity"), short_world(4), (1, 3)).enrol()
     other.session.open()
     name = next(iter(other.nodes))
     request = other.session.request(name)
-    assert request.dials == b""
-    strange = deployment.bundle.pack_dials(0, {"clip": np.float32(1.0)})
-    assert "cannot read the dials" in post(other.nodes[name], replace(request, dials=strange)).refused
+    assert request.public_state == b""
+    strange = deployment.bundle.pack_public_state(0, {"clip": np.float32(1.0)})
+    assert "cannot read the public_state" in post(other.nodes[name], replace(request, public_state=strange)).refused

@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from support.noise_vectors import COINS, EXP_NEG, GAUSSIAN, LAPLACE
+from tacit.core import chacha
 from tacit.errors import PlanError
 from tacit.privacy.mechanisms._parts import discrete_noise, noise
 from tacit.privacy.mechanisms._parts.discrete_noise import (
@@ -306,3 +307,17 @@ def test_deviations_are_never_below_what_is_wanted(deviation):
     assert table.reach < 2**31
     assert table.tau < 1e-25
     assert discrete_noise.gaussian_factors(table.variance)[-1] <= 128**2
+
+
+@pytest.mark.parametrize(
+    ("draw", "table"),
+    [(rounded_gaussian, gaussian_table_above(300.0)), (discrete_laplace, laplace_table(40))],
+    ids=["gaussian", "laplace"],
+)
+def test_a_key_of_256_bits_draws_the_same_law(draw, table):
+    key, other = chacha.key_of(bytes(32)), chacha.key_of(bytes(32), b"other")
+    drawn = np.asarray(jax.jit(lambda key: draw(key, table, (200_000,)))(key), float)
+    simulated = np.asarray(draw(jax.random.key(0), table, (200_000,)), float)
+    assert drawn.std() == pytest.approx(simulated.std(), rel=0.02)
+    assert abs(drawn.mean()) < 0.02 * drawn.std()
+    assert not np.array_equal(drawn[:100], np.asarray(draw(other, table, (100,))))

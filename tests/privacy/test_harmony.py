@@ -214,14 +214,14 @@ def test_a_clipped_update_is_what_is_estimated():
 
 
 @pytest.mark.parametrize("name", ["harmony", "qharmony", "kashin"])
-def test_a_dial_is_the_bound_of_its_round(name):
-    setting, dial = settled(name, bound=2.0), settled(name)
+def test_the_public_state_is_the_bound_of_its_round(name):
+    setting, number = settled(name, bound=2.0), settled(name)
     x = [0.7, -1.5, 0.1]
-    said = encoded(dial, x, 50, dials={"bound": np.float32(2)})
+    said = encoded(number, x, 50, public_state={"bound": np.float32(2)})
     same(said, encoded(setting, x, 50))
-    np.testing.assert_allclose(estimated(dial, said, 3, {"bound": 2.0})[0], estimated(setting, said, 3)[0], rtol=1e-6)
-    none, tiny = (encoded(dial, [0.0, 1, -1], 50, dials={"bound": np.float32(b)}) for b in (0, 1e-30))
-    same(none, tiny)  # a dial cannot break the odds
+    np.testing.assert_allclose(estimated(number, said, 3, {"bound": 2.0})[0], estimated(setting, said, 3)[0], rtol=1e-6)
+    none, tiny = (encoded(number, [0.0, 1, -1], 50, public_state={"bound": np.float32(b)}) for b in (0, 1e-30))
+    same(none, tiny)  # a number cannot break the odds
 
 
 @pytest.mark.parametrize(("name", "options"), [*ALL, ("qharmony", PAPER)])
@@ -268,8 +268,8 @@ class WholeEpsilon(Harmony):
 class TouchedOnly(Harmony):
     """Draws its positions from the numbers that are not zero."""
 
-    def encode(self, key, update, dials):
-        del dials
+    def encode(self, key, update, public_state):
+        del public_state
         where, toss = jax.random.split(key)
         used = sampled_signs.flatten(update) != 0
         scores = jnp.where(used, jax.random.uniform(where, used.shape), -1.0)

@@ -66,10 +66,10 @@ class NoDimension(Laplace):
 class ScaledByItself(Laplace):
     """Clipped to its own size, and the noise with it."""
 
-    def encode(self, key, update, dials):
+    def encode(self, key, update, public_state):
         x = dense_tree(update)
         size = sum(jnp.abs(leaf).sum() for leaf in jax.tree.leaves(x))
-        noise = super().encode(key, jax.tree.map(jnp.zeros_like, x), dials)
+        noise = super().encode(key, jax.tree.map(jnp.zeros_like, x), public_state)
         return jax.tree.map(lambda leaf, n: (leaf + size * n) / 1e6, x, noise)
 
 
@@ -90,8 +90,8 @@ class CountedOnce(Laplace):
 class QuietZero(Laplace):
     """Nothing to say, nothing to hide."""
 
-    def encode(self, key, update, dials):
-        said = super().encode(key, update, dials)
+    def encode(self, key, update, public_state):
+        said = super().encode(key, update, public_state)
         empty = sum(jnp.abs(leaf).sum() for leaf in jax.tree.leaves(dense_tree(update))) == 0
         return jax.tree.map(lambda leaf: jnp.where(empty, 0.0, leaf), said)
 
@@ -99,14 +99,14 @@ class QuietZero(Laplace):
 class NoiseWhereItWent(Laplace):
     """Noise on the rows that were touched, and those alone are sent."""
 
-    def encode(self, key, update, dials):
+    def encode(self, key, update, public_state):
         table = update["table"]
-        values = super().encode(key, {**update, "table": table.value}, dials)
+        values = super().encode(key, {**update, "table": table.value}, public_state)
         return {**values, "table": Rows(table.index, values["table"], table.rows)}
 
 
 class OneKeyForAllLeaves(Laplace):
-    def encode(self, key, update, dials):
+    def encode(self, key, update, public_state):
         x = self._clipped(dense_tree(update))
         return jax.tree.map(lambda leaf: leaf + self.noise_scale(4) * jax.random.laplace(key, leaf.shape), x)
 
@@ -122,27 +122,27 @@ class HalfTheDeviation(GaussianMechanism):
 
 
 class NoClipInL2(GaussianMechanism):
-    def encode(self, key, update, dials):
-        return GaussianMechanism.encode(replace(self, clip=1e9, noise=self.deviation / 1e9), key, update, dials)
+    def encode(self, key, update, public_state):
+        return GaussianMechanism.encode(replace(self, clip=1e9, noise=self.deviation / 1e9), key, update, public_state)
 
 
 class ForgotTheSum(GaussianMechanism):
     """The server forgets the noise."""
 
-    def estimate(self, key, total, n, dials):
+    def estimate(self, key, total, n, public_state):
         return total[0], jnp.full_like(total[1], self.cohort)
 
 
 class ForgotTheMessage(GaussianMechanism):
     """The device forgets the noise."""
 
-    def encode(self, key, update, dials):
-        return GaussianMechanism.encode(replace(self, place="central"), key, update, dials)
+    def encode(self, key, update, public_state):
+        return GaussianMechanism.encode(replace(self, place="central"), key, update, public_state)
 
 
 class DividedByWhoCame(GaussianMechanism):
-    def estimate(self, key, total, n, dials):
-        return super().estimate(key, total, n, dials)[0], total[1]
+    def estimate(self, key, total, n, public_state):
+        return super().estimate(key, total, n, public_state)[0], total[1]
 
 
 class CountForFree(GaussianMechanism):
@@ -156,15 +156,15 @@ class CountForFree(GaussianMechanism):
 class NoiseOfTheFirstRound(GaussianMechanism):
     """The bound has moved, and the noise has not."""
 
-    def _released(self, key, sums, dials):
+    def _released(self, key, sums, public_state):
         return super()._released(key, sums, {})
 
 
 class ForgotTheCount(GaussianMechanism):
     """Noise on the sum alone."""
 
-    def _released(self, key, sums, dials):
-        return {**super()._released(key, sums, dials), WITHIN: sums[WITHIN][0]}
+    def _released(self, key, sums, public_state):
+        return {**super()._released(key, sums, public_state), WITHIN: sums[WITHIN][0]}
 
 
 class TwiceTheEpsilon(RandomizedResponse):
@@ -199,7 +199,7 @@ class WholeForEachSign(Harmony):
 class PositionsThatWereTouched(Harmony):
     """The first number that is not zero, and its sign."""
 
-    def encode(self, key, update, dials):
+    def encode(self, key, update, public_state):
         x = jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(dense_tree(update))])
         at = jnp.argmax(x != 0)[None]
         plus = jax.random.uniform(key, (1,)) < (1 + jnp.sign(x[at]) * self.coin_bias / 2.0**31) / 2
@@ -209,8 +209,8 @@ class PositionsThatWereTouched(Harmony):
 class NoClipOfOdds(Harmony):
     """Odds from numbers that were not bounded: a sign becomes certain."""
 
-    def encode(self, key, update, dials):
-        return Harmony.encode(replace(self, epsilon_per_message=50.0), key, update, dials)
+    def encode(self, key, update, public_state):
+        return Harmony.encode(replace(self, epsilon_per_message=50.0), key, update, public_state)
 
 
 class ScaleForFree(QHarmony):
@@ -417,10 +417,10 @@ def test_a_bit_that_goes_past_the_gate_is_noticed(monkeypatch):
         check_gate(replace(mechanism, clip=1.25))
 
 
-@pytest.mark.parametrize("dial", [0.0, -1.0, math.nan, math.inf])
-def test_a_dial_that_is_no_positive_finite_number_gets_no_answer(dial):
+@pytest.mark.parametrize("number", [0.0, -1.0, math.nan, math.inf])
+def test_a_public_number_that_is_not_positive_and_finite_gets_no_answer(number):
     mechanism, spent = GaussianMechanism(noise=1.0, quantile=0.5, cohort=1.0), jnp.zeros((), jnp.int32)
-    for clip, answers in ((2.0, True), (dial, False)):
+    for clip, answers in ((2.0, True), (number, False)):
         told = {"clip": jnp.float32(clip)}
         report, after, _ = tacit.device.gate.send(
             jax.random.key(0), mechanism, {"x": jnp.ones(3)}, jnp.ones(1), told, spent

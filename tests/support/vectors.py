@@ -30,15 +30,15 @@ def vector(*numbers):
 
 
 @partial(jax.jit, static_argnames="n")
-def _encode(mechanism, seed, x, dials, n):
+def _encode(mechanism, seed, x, public_state, n):
     keys = jax.random.split(jax.random.key(seed), n)
     axes = (0, None if x.ndim == 1 else 0)
-    return jax.vmap(lambda key, x: mechanism.encode(key, {"x": x}, dials), axes)(keys, x)
+    return jax.vmap(lambda key, x: mechanism.encode(key, {"x": x}, public_state), axes)(keys, x)
 
 
-def encoded(mechanism, x, n, seed=0, dials=None):
+def encoded(mechanism, x, n, seed=0, public_state=None):
     """n messages: of one vector, or of one each."""
-    return _encode(mechanism, seed, np.asarray(x, np.float32), dials or {}, n)
+    return _encode(mechanism, seed, np.asarray(x, np.float32), public_state or {}, n)
 
 
 def total(mechanism, payloads, numbers, sent=None, weights=1):
@@ -48,15 +48,15 @@ def total(mechanism, payloads, numbers, sent=None, weights=1):
 
 
 @partial(jax.jit, static_argnames=("numbers", "weights"))
-def _estimate(mechanism, payloads, numbers, dials, sent, weights):
+def _estimate(mechanism, payloads, numbers, public_state, sent, weights):
     made = total(mechanism, payloads, numbers, sent, weights)
-    sums, weight = mechanism.estimate(jax.random.key(0), made, 0, dials)
+    sums, weight = mechanism.estimate(jax.random.key(0), made, 0, public_state)
     return sums["x"][0] / jnp.maximum(weight[0], 1e-12), weight
 
 
-def estimated(mechanism, payloads, numbers, dials=None, sent=None, weights=1):
+def estimated(mechanism, payloads, numbers, public_state=None, sent=None, weights=1):
     """The mean, and how many it is of."""
-    mean, weight = _estimate(mechanism, payloads, numbers, dials or {}, sent, weights)
+    mean, weight = _estimate(mechanism, payloads, numbers, public_state or {}, sent, weights)
     return np.asarray(mean), weight
 
 

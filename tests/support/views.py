@@ -113,15 +113,15 @@ def reports(
 
 @_program
 def _reports(mechanism: Mechanism, keys: jax.Array, source: Input, spent: jax.Array, allowance: jax.Array) -> Any:
-    weights, dials = source.weight.size, begin(mechanism, MeanStep(), (), {}).dials
+    weights, public_state = source.weight.size, begin(mechanism, MeanStep(), (), {}).public_state
 
     def device(keys: jax.Array) -> list[Sent]:
         count, made = spent, []
         for key in keys:
-            report, count, replaced = send(key, mechanism, source.update, source.weight, dials, count, allowance)
+            report, count, replaced = send(key, mechanism, source.update, source.weight, public_state, count, allowance)
             alone = jax.tree.map(lambda leaf: leaf[None], report)
             total, n = add_reports(mechanism, zero_total(mechanism, PARAMS, tuple(PARAMS), weights), alone)
-            estimate = mechanism.estimate(jax.random.key(0), total, n, dials)
+            estimate = mechanism.estimate(jax.random.key(0), total, n, public_state)
             made.append(Sent(_on_the_wire(mechanism, report), trained(estimate), count, replaced))
         return made
 
@@ -144,16 +144,16 @@ def releases(
 def _releases(mechanism: Mechanism, keys: jax.Array, world: Input, cohorts: jax.Array, turned: jax.Array) -> Any:
     weights, rule, nobody = world.weight.shape[1], MeanStep(), jnp.zeros((), jnp.int32)
     memory = begin(mechanism, rule, tuple(PARAMS), PARAMS)
-    memory = memory._replace(dials={name: turned * dial for name, dial in memory.dials.items()})
-    dials = memory.dials
+    memory = memory._replace(public_state={name: turned * number for name, number in memory.public_state.items()})
+    public_state = memory.public_state
 
     def one_round(keys: jax.Array, asked: jax.Array) -> Any:
-        say = lambda key, source: send(key, mechanism, source.update, source.weight, dials, nobody)[0]  # noqa: E731
+        say = lambda key, source: send(key, mechanism, source.update, source.weight, public_state, nobody)[0]  # noqa: E731
         reports = jax.vmap(say)(keys[1:], world)
         reports = reports._replace(sent=reports.sent & asked)
         total = add_reports(mechanism, zero_total(mechanism, PARAMS, tuple(PARAMS), weights), reports)
         after, then, _ = close(keys[0], mechanism, rule, tuple(PARAMS), PARAMS, total, memory)
-        return trained(mechanism.estimate(keys[0], *total, dials)), after, then.dials
+        return trained(mechanism.estimate(keys[0], *total, public_state)), after, then.public_state
 
     return jax.vmap(jax.vmap(one_round))(keys, cohorts)
 

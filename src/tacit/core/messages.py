@@ -24,11 +24,11 @@ _COUNT = struct.Struct("<I")
 
 
 class Broadcast(NamedTuple):
-    """Server to device: the round, the parameters, and dials (public numbers, such as a clip bound)."""
+    """Server to device: the round, the parameters, and the public state (numbers such as a clip bound)."""
 
     round: Any  # int32[]
     params: dict[str, Any]
-    dials: dict[str, Any]
+    public_state: dict[str, Any]
 
 
 class Report(NamedTuple):

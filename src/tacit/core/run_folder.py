@@ -158,7 +158,7 @@ class Folder:
         rows = []
         for line in self.read("rounds.jsonl").splitlines():
             try:
-                rows.append(json.loads(line))
+                rows.append(_today(json.loads(line)))
             except json.JSONDecodeError:
                 break
         return rows
@@ -201,3 +201,8 @@ class Folder:
         """Drop the rounds after a checkpoint: they are run again, with the same result."""
         kept = [row for row in self.rows() if row["done"] <= rounds_done]
         write_text(self.path / "rounds.jsonl", "".join(json.dumps(row) + "\n" for row in kept))
+
+
+def _today(row: dict[str, Any]) -> dict[str, Any]:
+    """A round's row with the names of today: format 1 wrote the public state as dials."""
+    return {{"dials": "public_state"}.get(name, name): value for name, value in row.items()}

@@ -124,16 +124,16 @@ class Bundle:
         """The parameters in these bytes."""
         return unpack_tree(self.broadcast, data)
 
-    def pack_dials(self, stage: int, dials: dict) -> bytes:
-        """The bytes of a broadcast's dials; empty where the stage has none."""
-        return pack_tree(self._dials(stage), dials) if dials else b""
+    def pack_public_state(self, stage: int, public_state: dict) -> bytes:
+        """The bytes of a broadcast's public state; empty where the stage has none."""
+        return pack_tree(self._public_state(stage), public_state) if public_state else b""
 
-    def unpack_dials(self, stage: int, data: bytes) -> dict:
-        """The dials in these bytes."""
-        return unpack_tree(self._dials(stage), data) if data or self.mechanism(stage).dials else {}
+    def unpack_public_state(self, stage: int, data: bytes) -> dict:
+        """The public state in these bytes."""
+        return unpack_tree(self._public_state(stage), data) if data or self.mechanism(stage).public_state else {}
 
-    def _dials(self, stage: int) -> Schema:
-        return schema_of({name: np.float32(dial) for name, dial in self.mechanism(stage).dials.items()}, 0)
+    def _public_state(self, stage: int) -> Schema:
+        return schema_of({name: np.float32(number) for name, number in self.mechanism(stage).public_state.items()}, 0)
 
     def first_round(self, stage: int) -> int:
         """The number of rounds of all earlier stages."""

@@ -29,7 +29,9 @@ class Request:
     round: int = 0
     people: bytes = b""  # int32, ascending: the node's people who take part
     params: bytes = b""  # the broadcast, packed by the plan folder's schema
-    dials: bytes = b""  # the round's public numbers, such as an adaptive clip bound; empty where the stage has none
+    public_state: bytes = (
+        b""  # the round's public numbers, such as an adaptive clip bound; empty where the stage has none
+    )
     signature: bytes = b""  # with the key whose public half is in the plan folder
     version: int = VERSION
 

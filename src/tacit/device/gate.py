@@ -21,24 +21,24 @@ def send(
     mechanism: Mechanism,
     update: dict,
     weight: jax.Array,
-    dials: dict,
+    public_state: dict,
     spent: jax.Array,
     allowance: jax.Array | None = None,
 ) -> tuple[Report, jax.Array, jax.Array]:
     """The report, the messages spent after it, and whether the update had to be replaced by zero.
 
     The device stops sending after the messages that the plan, or its own budget, allows in this stage, whichever is
-    fewer. It sends nothing in a round whose dials are not positive finite numbers: dials are public, so this reveals nothing.
+    fewer. It sends nothing in a round whose public_state are not positive finite numbers: public_state are public, so this reveals nothing.
     """
     finite = _finite(update)
     update = zero_unless(finite, update)
-    payload = mechanism.encode(key, update, dials)
+    payload = mechanism.encode(key, update, public_state)
     # A weight is private: it is sent only where the mechanism declares so (`shows_weight`), and it must not reveal that the
     # update was replaced.
     weight = jnp.where(jnp.isfinite(weight), weight, 0.0) if mechanism.shows_weight else jnp.ones_like(weight)
-    if mechanism.messages is None and allowance is None and not dials:
+    if mechanism.messages is None and allowance is None and not public_state:
         return Report(payload, weight, jnp.asarray(True)), spent + 1, ~finite
-    allowed = (spent < _fewer(mechanism.messages, allowance)) & _sound(dials)
+    allowed = (spent < _fewer(mechanism.messages, allowance)) & _sound(public_state)
     payload, weight = zero_unless(allowed, (payload, weight))
     return Report(payload, weight, allowed), spent + allowed.astype(spent.dtype), ~finite
 
@@ -48,8 +48,10 @@ def _fewer(messages: int | None, allowance: jax.Array | None) -> jax.Array:
     return reduce(jnp.minimum, limits, jnp.asarray(jnp.iinfo(jnp.int32).max))
 
 
-def _sound(dials: dict) -> jax.Array:
-    return reduce(jnp.logical_and, ((dial > 0) & jnp.isfinite(dial) for dial in dials.values()), jnp.asarray(True))
+def _sound(public_state: dict) -> jax.Array:
+    return reduce(
+        jnp.logical_and, ((number > 0) & jnp.isfinite(number) for number in public_state.values()), jnp.asarray(True)
+    )
 
 
 def _finite(tree: object) -> jax.Array:

@@ -61,7 +61,7 @@ def step(
     name = str(stage)
     local, update, weight, noise = work(method, stage, broadcast, home, own)
     report, spent, zeroed = send(
-        noise, mechanism, update, weight, broadcast.dials, home.spent[name], home.allowance.get(name)
+        noise, mechanism, update, weight, broadcast.public_state, home.spent[name], home.allowance.get(name)
     )
     kept = home._replace(
         local={**home.local, name: local},

@@ -97,8 +97,8 @@ def to_markdown(card: Mapping[str, Any]) -> str:
         lines += _table({name.replace("_", " "): _number(value) for name, value in stage["noise"].items()})
         lines += ["", "Claims:", "", *(f"- {_claim(one)}" for one in stage["claims"])]
         lines += ["", "Also visible:", "", *(f"- {word}" for word in stage["visible"] or ["nothing"])]
-    if card.get("dials"):
-        lines += ["", "## Public parameters (dials), first and last round", "", *_table(_dials(card["dials"]))]
+    if card.get("public_state"):
+        lines += ["", "## Public state, first and last round", "", *_table(_public_state(card["public_state"]))]
     if card.get("leakage"):
         lines += ["", "## What attacks found", "", *_leakage(card["leakage"])]
     if card.get("device_cost"):
@@ -113,8 +113,10 @@ def _table(rows: Mapping[str, str]) -> list[str]:
     return ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
 
 
-def _dials(dials: list[Mapping[str, Any]]) -> dict[str, str]:
-    return {f"{one['dial']} of stage {one['stage']}": f"{one['first']:.4g} → {one['last']:.4g}" for one in dials}
+def _public_state(public_state: list[Mapping[str, Any]]) -> dict[str, str]:
+    return {
+        f"{one['number']} of stage {one['stage']}": f"{one['first']:.4g} → {one['last']:.4g}" for one in public_state
+    }
 
 
 def _ledger(ledger: Mapping[str, Any]) -> list[str]:

@@ -65,7 +65,7 @@ class Mechanism(eqx.Module):
         return type(self).__module__.rpartition(".")[2]
 
     @abstractmethod
-    def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
+    def encode(self, key: jax.Array, update: dict, public_state: dict) -> Any:
         """Device: the payload for this update."""
 
     @abstractmethod
@@ -81,18 +81,18 @@ class Mechanism(eqx.Module):
         """The total of two totals."""
 
     @abstractmethod
-    def estimate(self, key: jax.Array, total: Any, n: jax.Array, dials: dict) -> tuple[dict, jax.Array]:
-        """Server: (sum, weight), debiased, and with central noise where the plan asks for it; the dials are the round's."""
+    def estimate(self, key: jax.Array, total: Any, n: jax.Array, public_state: dict) -> tuple[dict, jax.Array]:
+        """Server: (sum, weight), debiased, and with central noise where the plan asks for it; given the round's public state."""
 
     @property
-    def dials(self) -> dict[str, float]:
+    def public_state(self) -> dict[str, float]:
         """The public numbers that a stage's first round is opened with; none by default."""
         return {}
 
-    def turn(self, key: jax.Array, total: Any, dials: dict) -> dict:
-        """Server: the dials of the next round, from the same key and total as the estimate; as they were, by default."""
+    def next_public_state(self, key: jax.Array, total: Any, public_state: dict) -> dict:
+        """Server: the public state of the next round, from the same key and total as the estimate; unchanged by default."""
         del key, total
-        return dials
+        return public_state
 
     def settle(self, exposure: Exposure) -> "Mechanism":
         """The same mechanism with its noise found for this exposure; nothing to find by default."""
@@ -126,6 +126,16 @@ class Mechanism(eqx.Module):
         """
         del reports
         return None
+
+    def check_payload(self, payload: Any) -> str:
+        """Server: why no device can have sent this payload, as NumPy arrays; empty where one can."""
+        del payload
+        return ""
+
+    def check_total(self, total: Any, people: int) -> str:
+        """Server: why the reports of so many people cannot come to this total, as NumPy arrays; empty where they can."""
+        del total, people
+        return ""
 
     @property
     def always_releases(self) -> bool:

@@ -48,9 +48,9 @@ def chart_by_round(dossiers: list[Dossier], metric: str) -> Spec | None:
     return _lines(dossiers, {one["name"]: _evaluated(one, metric) for one in dossiers}, metric)
 
 
-def chart_by_dial(dossiers: list[Dossier], dial: str) -> Spec | None:
+def chart_of_public_state(dossiers: list[Dossier], number: str) -> Spec | None:
     """An adaptive setting in each round; None where no plan changes it."""
-    return _lines(dossiers, {one["name"]: _dial_values(one, dial) for one in dossiers}, dial)
+    return _lines(dossiers, {one["name"]: _public_values(one, number) for one in dossiers}, number)
 
 
 def _lines(dossiers: list[Dossier], lines: dict[str, list[tuple[int, float]]], words: str) -> Spec | None:
@@ -193,8 +193,10 @@ def _evaluated(dossier: Dossier, metric: str) -> list[tuple[int, float]]:
     return sorted(found.items())
 
 
-def _dial_values(dossier: Dossier, dial: str) -> list[tuple[int, float]]:
-    return [(row["done"], row["dials"][dial]) for row in dossier["rounds"] if dial in row.get("dials", {})]
+def _public_values(dossier: Dossier, number: str) -> list[tuple[int, float]]:
+    return [
+        (row["done"], row["public_state"][number]) for row in dossier["rounds"] if number in row.get("public_state", {})
+    ]
 
 
 def _names(order: list[str], narrow: bool) -> tuple[Spec, list[Spec]]:

@@ -47,7 +47,7 @@ def results_section(group: list[Dossier], charts: Charts, number: int, groups: i
         parts.append(_repeats(group, metric))
         drawn = [_tradeoff, _compared, _rounds, _groups] if len(group) > 1 else [_tradeoff, _rounds, _groups]
         parts += [section(group, metric, charts, number) for section in drawn]
-    parts += [*_dials(group, charts, number), _traffic(group, charts, number)]
+    parts += [*_public_state(group, charts, number), _traffic(group, charts, number)]
     title = "Results" if groups == 1 else f"Results: {_where(group[0], number)}"
     return tag("section", tag("h2", title), *parts, id=name)
 
@@ -195,13 +195,13 @@ def _rounds(group: list[Dossier], metric: str, charts: Charts, number: int) -> H
     return figure_panel(f"{metric} round by round", charts.place(f"rounds-{number}", spec), words)
 
 
-def _dials(group: list[Dossier], charts: Charts, number: int) -> list[Html]:
+def _public_state(group: list[Dossier], charts: Charts, number: int) -> list[Html]:
     """A public number that the server adapts from round to round, such as the clipping bound."""
-    names = dict.fromkeys(name for one in group for row in one["rounds"] for name in row.get("dials", {}))
-    words = "A dial: a public number that is broadcast to every device, and that the server adapts from what it has released."
-    drawn = [(name, spec) for name in names if (spec := draw.chart_by_dial(group, name)) is not None]
+    names = dict.fromkeys(name for one in group for row in one["rounds"] for name in row.get("public_state", {}))
+    words = "Public state: a number that is broadcast to every device, and that the server adapts from what it has released."
+    drawn = [(name, spec) for name in names if (spec := draw.chart_of_public_state(group, name)) is not None]
     return [
-        figure_panel(f"{name} round by round", charts.place(f"dial-{name}-{number}", spec), words)
+        figure_panel(f"{name} round by round", charts.place(f"state-{name}-{number}", spec), words)
         for name, spec in drawn
     ]
 

@@ -33,18 +33,20 @@ class Memory(NamedTuple):
     """What a server keeps from round to round beside the parameters."""
 
     rule: Any  # the rule's own state
-    dials: dict[str, Any]  # the public numbers that the next round is opened with, by name
+    public_state: dict[str, Any]  # the public numbers that the next round is opened with, by name
 
 
 def begin(mechanism: Mechanism | None, rule: Rule, trains: tuple[str, ...], params: dict) -> Memory:
     """The memory before a stage's first round; a stage that sends nothing has no mechanism."""
-    dials = {} if mechanism is None else mechanism.dials
-    return Memory(rule.init(trained(params, trains)), {name: jnp.float32(dial) for name, dial in dials.items()})
+    public_state = {} if mechanism is None else mechanism.public_state
+    return Memory(
+        rule.init(trained(params, trains)), {name: jnp.float32(number) for name, number in public_state.items()}
+    )
 
 
-def open_round(round: Any, params: dict, dials: dict | None = None) -> Broadcast:
+def open_round(round: Any, params: dict, public_state: dict | None = None) -> Broadcast:
     """What every device of the round's cohort receives."""
-    return Broadcast(jnp.asarray(round, jnp.int32), params, dials or {})
+    return Broadcast(jnp.asarray(round, jnp.int32), params, public_state or {})
 
 
 def trained(params: dict, trains: tuple[str, ...]) -> dict:
@@ -106,10 +108,10 @@ def close(
     Without reports nothing changes, unless the mechanism adds noise here: then it must not show that there were none.
     """
     payloads, n = total
-    estimate = mechanism.estimate(key, payloads, n, memory.dials)
+    estimate = mechanism.estimate(key, payloads, n, memory.public_state)
     before = trained(params, trains)
     after, state = rule.finish(before, estimate, n, memory.rule)
-    then = Memory(state, mechanism.turn(key, payloads, memory.dials))
+    then = Memory(state, mechanism.next_public_state(key, payloads, memory.public_state))
     moves = (n > 0) | mechanism.always_releases
     after, then = jax.tree.map(lambda new, old: jnp.where(moves, new, old), (after, then), (before, memory))
     return {**params, **after}, then, n

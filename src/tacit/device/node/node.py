@@ -225,7 +225,7 @@ class Node:
     ) -> Sent:
         """Compute the report; homes and report are on disk before anything leaves."""
         stage, ids = request.stage, _cohort(request, len(people))
-        params, dials = bundle.unpack_params(request.params), _dials(bundle, request)
+        params, public_state = bundle.unpack_params(request.params), _public_state(bundle, request)
         kept.keep_broadcast(params)
         prepared, mechanism = self.prepared(bundle, stage, people), bundle.mechanism(stage)
         if not keeps_unit(prepared.method, mechanism.unit):
@@ -235,7 +235,7 @@ class Node:
             )
         allowances = _allowances(bundle, request, ledger) if limited else None
         homes = self.homes_in_stage(bundle, kept, people, stage, allowances)
-        broadcast = Broadcast(jnp.asarray(request.round, jnp.int32), *jax.tree.map(jnp.asarray, (params, dials)))
+        broadcast = Broadcast(jnp.asarray(request.round, jnp.int32), *jax.tree.map(jnp.asarray, (params, public_state)))
         homes, stacks, who = batch.step_some(mechanism, stage, broadcast, prepared, homes, ids)
         sent = Sent(stage, request.round, ids, who, _packed(bundle, stage, stacks, alone=len(people) == 1))
         kept.keep(bundle.first_round(stage) + request.round + 1, homes, sent)
@@ -281,16 +281,16 @@ def _cohort(request: Request, people: int) -> np.ndarray:
     return ids
 
 
-def _dials(bundle: Bundle, request: Request) -> dict[str, Any]:
+def _public_state(bundle: Bundle, request: Request) -> dict[str, Any]:
     """The round's public numbers; the gate sends nothing where one is not a positive finite number."""
     try:
-        dials = bundle.unpack_dials(request.stage, request.dials)
+        public_state = bundle.unpack_public_state(request.stage, request.public_state)
     except WireError as problem:
-        raise RefusalError(f"This device cannot read the dials of the request: {problem}") from None
-    for name, dial in dials.items():
-        if not dial > 0:
-            raise RefusalError(f"A dial must be a positive finite number, got {name} = {dial:g}; send another.")
-    return dials
+        raise RefusalError(f"This device cannot read the public_state of the request: {problem}") from None
+    for name, number in public_state.items():
+        if not number > 0:
+            raise RefusalError(f"A number must be a positive finite number, got {name} = {number:g}; send another.")
+    return public_state
 
 
 def _packed(bundle: Bundle, stage: int, stacks: list[Report], alone: bool) -> bytes:

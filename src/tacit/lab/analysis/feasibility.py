@@ -117,7 +117,7 @@ def _stage(stage: Stage, priced: StagePrice, method: Method, number: int, params
             0, 0, math.inf, 0, 0, down, 0, _size(params), 0, "raw data" if priced.raw else "nothing sent"
         )
     numbers = _numbers(method, params)
-    down += 4 * len(mechanism.dials)
+    down += 4 * len(mechanism.public_state)
     memory, operations, up = _device(method, mechanism, number, params, events)
     ratio, needed = _signal(stage, priced, numbers)
     verdict = _verdict(ratio)

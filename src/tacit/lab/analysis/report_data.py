@@ -147,5 +147,5 @@ def _thin(rounds: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _round(row: dict[str, Any]) -> dict[str, Any]:
-    kept = ("done", "stage", "asked", "reports", "bytes_up", "bytes_down", "seconds", "metrics", "dials")
+    kept = ("done", "stage", "asked", "reports", "bytes_up", "bytes_down", "seconds", "metrics", "public_state")
     return {name: row[name] for name in kept if name in row}

@@ -100,7 +100,7 @@ def _released(run: "Run", replay: Replay, buckets: list[Bucket], history: np.nda
     seed, devices = int(run.environment.get("seed", 0)), len(run.population)
     cohort = build_sampler(replay.stage.cohort).draw(seed, job.stage, round, devices)
     total, n = _total(run, replay, buckets, cohort)
-    sums, _ = job.mechanism.estimate(jax.random.key(seed), total, n, run.dials(job.stage))
+    sums, _ = job.mechanism.estimate(jax.random.key(seed), total, n, run.public_state(job.stage))
     first = jax.tree.map(lambda leaf: leaf[0], sums)  # the sum for the first weight
     return {"reports": int(n), "views": update_views(first, _like(job), run.population, history)}
 

@@ -267,7 +267,7 @@ def _turn(
     params, memory, _ = close_round(job, key, broadcast.round, state.params, state.memory, [total])
     if job.mechanism.always_releases:
         (payloads, n), noise = total, noise_key(key, job.stage, broadcast.round)
-        sums = job.mechanism.estimate(noise, payloads, n, broadcast.dials)[0]
+        sums = job.mechanism.estimate(noise, payloads, n, broadcast.public_state)[0]
         # Whoever attacks one person may know all others; not, where chance drew the cohort, who of them was asked.
         others = flat_estimate({name: known[0][0][name] for name in sums}) if everybody else 0.0
         heard = flat_estimate(sums) - others

@@ -129,14 +129,14 @@ def _hear(job: Job, broadcast: Broadcast, key: jax.Array, reports: Report) -> di
     empty = zero_total(job.mechanism, broadcast.params, job.trains, job.weights)[0]
     if job.mechanism.always_releases:
         total = job.mechanism.add(empty, reports.payload, reports.weight, reports.sent)
-        sums = job.mechanism.estimate(key, total, reports.sent.sum(), broadcast.dials)[0]
+        sums = job.mechanism.estimate(key, total, reports.sent.sum(), broadcast.public_state)[0]
         devices = reports.sent.shape[0]
         return {name: np.broadcast_to(np.asarray(leaf[0]), (devices, *leaf.shape[1:])) for name, leaf in sums.items()}
 
     def alone(report: Report) -> dict:
         one = jax.tree.map(lambda leaf: leaf[None], report)
         total = job.mechanism.add(empty, one.payload, one.weight, one.sent)
-        sums = job.mechanism.estimate(key, total, jnp.int32(1), broadcast.dials)[0]
+        sums = job.mechanism.estimate(key, total, jnp.int32(1), broadcast.public_state)[0]
         return {name: dense(leaf[0]) for name, leaf in sums.items()}
 
     made = jax.lax.map(alone, reports)

@@ -66,7 +66,7 @@ def _readable(job: Job, broadcast: Broadcast, reports: Report, key: jax.Array) -
 def _released(job: Job, broadcast: Broadcast, reports: Report, key: jax.Array) -> jax.Array:
     empty = zero_total(job.mechanism, broadcast.params, job.trains, job.weights, job.update)[0]
     total = job.mechanism.add(empty, reports.payload, reports.weight, reports.sent)
-    return flat_estimate(job.mechanism.estimate(key, total, reports.sent.sum(), broadcast.dials)[0])
+    return flat_estimate(job.mechanism.estimate(key, total, reports.sent.sum(), broadcast.public_state)[0])
 
 
 def _schema(job: Job) -> Schema:

@@ -195,9 +195,9 @@ class Run:
         )
         return f"<table>{cells}</table>"
 
-    def dials(self, stage: int) -> dict[str, float]:
+    def public_state(self, stage: int) -> dict[str, float]:
         """The public numbers that a stage's last round was opened with, such as a clip bound that moves; stages from 0."""
-        told = [row["dials"] for row in self.rounds if row["stage"] == stage + 1 and "dials" in row]
+        told = [row["public_state"] for row in self.rounds if row["stage"] == stage + 1 and "public_state" in row]
         return told[-1] if told else {}
 
     @property
@@ -224,19 +224,19 @@ class Run:
             "bytes_up_per_device": self.bytes_up_per_device,
             "bytes_down_per_device": self.bytes_down_per_device,
             "metrics": self.metrics,
-            **({"dials": dials} if (dials := self._turned()) else {}),
+            **({"public_state": public_state} if (public_state := self._moved_public_state()) else {}),
             **({"device_cost": self.cost} if self.cost else {}),
             **({"leakage": [one.to_dict() for one in self.leakage]} if self.leakage else {}),
         }
         return card(self.price, facts)
 
-    def _turned(self) -> list[dict[str, Any]]:
-        """The first and last value of each dial of each stage."""
-        first = {row["stage"]: row["dials"] for row in reversed(self.rounds) if "dials" in row}
+    def _moved_public_state(self) -> list[dict[str, Any]]:
+        """The first and last value of each number of each stage."""
+        first = {row["stage"]: row["public_state"] for row in reversed(self.rounds) if "public_state" in row}
         return [
-            {"stage": stage, "dial": name, "first": value, "last": self.dials(stage - 1)[name]}
-            for stage, dials in sorted(first.items())
-            for name, value in dials.items()
+            {"stage": stage, "number": name, "first": value, "last": self.public_state(stage - 1)[name]}
+            for stage, public_state in sorted(first.items())
+            for name, value in public_state.items()
         ]
 
     @property

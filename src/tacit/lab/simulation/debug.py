@@ -38,7 +38,7 @@ def debug_round(
             if each is not None:
                 each[b] = each[b].at[place].add(rows)
     params, memory, n = close_round(job, key, broadcast.round, state.params, state.memory, [total])
-    return State(params, memory, homes, each), RoundTally(n, written[None], broadcast.dials)
+    return State(params, memory, homes, each), RoundTally(n, written[None], broadcast.public_state)
 
 
 def _one(job: Job, broadcast: Broadcast, home: Home, own: Any, where: str) -> Any:

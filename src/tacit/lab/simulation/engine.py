@@ -55,7 +55,7 @@ class State(NamedTuple):
 
     def broadcast(self, round: Any) -> Broadcast:
         """What every device of the round's cohort receives."""
-        return server.open_round(round, self.params, self.memory.dials)
+        return server.open_round(round, self.params, self.memory.public_state)
 
 
 class CohortSlots(NamedTuple):
@@ -70,7 +70,7 @@ class RoundTally(NamedTuple):
 
     reports: jax.Array  # int32[]
     rows: jax.Array  # int32[tables]: rows written of each table that is sent row by row
-    dials: dict[str, jax.Array]  # the dials of the broadcast
+    public_state: dict[str, jax.Array]  # the public_state of the broadcast
 
     def each(self, rounds: int) -> list[Any]:
         """The tally of a block of rounds as one for each round, in plain numbers."""
@@ -194,7 +194,7 @@ def _round_by_rows(
     slots = [None if one.slots is None else jnp.asarray(one.slots).reshape(-1) for one in cohort]
     each = None if state.rows is None else [_add_rows(*one) for one in zip(state.rows, slots, rows)]
     written = jnp.stack([one.sum(0) for one in rows]).sum(0)
-    return State(params, memory, homes, each), RoundTally(n, written, state.memory.dials)
+    return State(params, memory, homes, each), RoundTally(n, written, state.memory.public_state)
 
 
 def _round_by_table(
@@ -202,7 +202,7 @@ def _round_by_table(
 ) -> tuple:
     homes, total, (rows, each) = fold(job, state.broadcast(round), state.homes, owns, cohort, state.rows)
     params, memory, n = close_round(job, key, round, state.params, state.memory, [total])
-    return State(params, memory, homes, each), RoundTally(n, rows, state.memory.dials)
+    return State(params, memory, homes, each), RoundTally(n, rows, state.memory.public_state)
 
 
 def play_rounds(
@@ -216,8 +216,8 @@ def play_rounds(
         return state, jax.tree.map(lambda all, one: all.at[i].set(one), carry[1], tally)
 
     zeros = jnp.zeros(most, jnp.int32), jnp.zeros((most, wire_schema(job, state.params).tables), jnp.int32)
-    dials = {name: jnp.zeros(most, dial.dtype) for name, dial in state.memory.dials.items()}
-    return jax.lax.fori_loop(0, count, one_round, (state, RoundTally(*zeros, dials)))
+    public_state = {name: jnp.zeros(most, number.dtype) for name, number in state.memory.public_state.items()}
+    return jax.lax.fori_loop(0, count, one_round, (state, RoundTally(*zeros, public_state)))
 
 
 scan_rounds = jax.jit(play_rounds, static_argnames=("most",), donate_argnames=("state",))

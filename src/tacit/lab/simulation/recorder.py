@@ -211,7 +211,7 @@ class Recorder:
             self.bar.show(self.start + last, self.stepped / max(self.busy, 1e-9), self.metric, self.rounds.spent(last))
 
     def _row(self, round: int, cohort: int, tally: Any, seconds: float) -> dict[str, Any]:
-        schema, (reports, rows, dials) = self.rounds.schema, tally
+        schema, (reports, rows, public_state) = self.rounds.schema, tally
         return {
             "done": self.start + round + 1,
             "stage": self.rounds.job.stage + 1,
@@ -221,7 +221,7 @@ class Recorder:
             "bytes_up": int(schema.bytes_of(reports, rows)),
             "bytes_down": cohort * self.rounds.bytes_down,
             "seconds": seconds,
-            **({"dials": dials} if dials else {}),
+            **({"public_state": public_state} if public_state else {}),
         }
 
     def _save(self, always: bool = False) -> None:

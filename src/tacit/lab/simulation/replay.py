@@ -36,7 +36,7 @@ class Replay:
 
     def broadcast(self, round: Any) -> Broadcast:
         """What the devices receive in a round."""
-        return open_round(round, self.run.params, self.run.dials(self.number))
+        return open_round(round, self.run.params, self.run.public_state(self.number))
 
     def buckets(self) -> list[Bucket]:
         """All devices, with their histories prepared for this stage."""

@@ -55,7 +55,7 @@ class Rounds:
         self.job, self.stage, self.population, self.options = job, stage, population, options
         self.sampler = build_sampler(stage.cohort)
         self.schema = wire_schema(job, state.params)
-        self.bytes_down = schema_of((state.params, state.memory.dials), 0).bytes()
+        self.bytes_down = schema_of((state.params, state.memory.public_state), 0).bytes()
         self._spent: dict[int, float] = {}  # not a cache of the class, which would keep all homes alive
         self._buckets = [bucket._replace(home=None) for bucket in buckets]  # homes are in the state
         self._bucket_of, self._place_of = device_places(buckets, len(population))

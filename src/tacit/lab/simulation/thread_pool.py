@@ -40,7 +40,7 @@ def play_round(
     homes = [home for part in made for home in part[0]]
     each = None if state.rows is None else [rows for part in made for rows in part[2][1]]
     params, memory, n = _close(job, key, broadcast.round, state.params, state.memory, [part[1] for part in made])
-    tally = RoundTally(n, jnp.stack([part[2][0] for part in made]).sum(0)[None], broadcast.dials)
+    tally = RoundTally(n, jnp.stack([part[2][0] for part in made]).sum(0)[None], broadcast.public_state)
     return State(params, memory, [homes[b] for b in order], None if each is None else [each[b] for b in order]), tally
 
 

@@ -136,12 +136,12 @@ class RandomizedCooccurrence(Bits):
 
     # ---- device ----
 
-    def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
+    def encode(self, key: jax.Array, update: dict, public_state: dict) -> Any:
         """One coin a position, for at most `cap` items where there is a cap."""
         if self.cap is None:
-            return super().encode(key, update, dials)
+            return super().encode(key, update, public_state)
         pick, key = jax.random.split(key)
-        return super().encode(key, _sampled(pick, dense_tree(update), self.cap), dials)
+        return super().encode(key, _sampled(pick, dense_tree(update), self.cap), public_state)
 
     def law_of(self, truth: np.ndarray, ends: np.ndarray) -> dict[bytes, float]:
         """The mean of the laws of all samples of `cap` items."""
@@ -182,9 +182,9 @@ class RandomizedCooccurrence(Bits):
         """Sum of counts."""
         return jax.tree.map(jnp.add, one, other)
 
-    def estimate(self, key: jax.Array, total: Any, n: jax.Array, dials: dict) -> tuple[dict, jax.Array]:
+    def estimate(self, key: jax.Array, total: Any, n: jax.Array, public_state: dict) -> tuple[dict, jax.Array]:
         """How many have each position, and under `pairs` how many have every two."""
-        del key, n, dials
+        del key, n, public_state
         counts, together, heard = total
         believed = self.thresholds if self.debias else (ODDS_SCALE, 0)
         each = heard.reshape(-1)

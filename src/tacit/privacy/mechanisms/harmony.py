@@ -21,7 +21,7 @@ class Harmony(Local):
 
     t = clip(x, −B, B)/B and P[+1] = ½(1 + t·tanh(ε/2k)). The server scales a sign by B·(D/k)·coth(ε/2k). With `k = 1`
     it is Harmony; without `k`, the k of least variance is taken (about ε/2.18). The bound B is public: the setting
-    `bound`, or the dial of that name where the round has one. The odds are multiples of 2⁻³², rounded to the private
+    `bound`, or the number of that name where the round has one. The odds are multiples of 2⁻³², rounded to the private
     side, and the estimate uses the rounded ones.
 
     Guarantee:
@@ -66,9 +66,11 @@ class Harmony(Local):
         """c: the value of one sign among so many numbers, in units of the bound."""
         return sampled_signs.sign_value(numbers, self.parts, self.coin_bias)
 
-    def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
+    def encode(self, key: jax.Array, update: dict, public_state: dict) -> Any:
         """k positions and signs, packed."""
-        return sampled_signs.encode_signs(key, update, dials.get("bound", self.bound), self.parts, self.coin_bias)
+        return sampled_signs.encode_signs(
+            key, update, public_state.get("bound", self.bound), self.parts, self.coin_bias
+        )
 
     def law(self, update: dict) -> dict[bytes, float]:
         """The probability of every message an update can become, for a handful of numbers."""
@@ -90,11 +92,11 @@ class Harmony(Local):
         """Sum of sums."""
         return jax.tree.map(jnp.add, one, other)
 
-    def estimate(self, key: jax.Array, total: Any, n: jax.Array, dials: dict) -> tuple[dict, jax.Array]:
+    def estimate(self, key: jax.Array, total: Any, n: jax.Array, public_state: dict) -> tuple[dict, jax.Array]:
         """B·c·Σ signs."""
         del key, n
         c = self.magnitude(total.layout.numbers)
-        return total.estimate(dials.get("bound", self.bound) * c * total.sums["signs"].astype(jnp.float32))
+        return total.estimate(public_state.get("bound", self.bound) * c * total.sums["signs"].astype(jnp.float32))
 
     def conditions(self) -> tuple[str, ...]:
         """None: the random bits are exact integers."""

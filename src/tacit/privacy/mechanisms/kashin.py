@@ -132,7 +132,7 @@ class Kashin(Local):
     Uᵀ·a = x/S with |a_i| ≤ K/√N. A coefficient becomes the bit + with probability ½(1 + a_i·√N/K). Which k, with
     replacement, is given by a seed that the device draws independently of its data and sends too. The word is sent as it
     is with probability γ = (e^ε − 1)/(e^ε + 2^k − 1), else any word is. The server averages ±(N/k)·(K/√N)/γ and transforms
-    back once. Without `k`, the k of least variance is taken. The bound S is public: the setting `bound`, or the dial
+    back once. Without `k`, the k of least variance is taken. The bound S is public: the setting `bound`, or the number
     of that name. All devices share the frame of `frame_seed`.
 
     A device writes out its whole update and transforms it some twenty times: O(D·log² D), whatever its history.
@@ -179,18 +179,20 @@ class Kashin(Local):
         """The frame that all devices share."""
         return frame_of(numbers, self.frame_seed)
 
-    def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
+    def encode(self, key: jax.Array, update: dict, public_state: dict) -> Any:
         """A seed, and the word of k bits its coefficients became."""
         seeds, rounds, answer = jax.random.split(key, 3)
         seed = jax.random.bits(seeds, (), jnp.uint32)
-        a = self.coefficients(update, dials)[coordinates(seed, self.count, frame_size(layout_of(update).numbers))]
+        a = self.coefficients(update, public_state)[
+            coordinates(seed, self.count, frame_size(layout_of(update).numbers))
+        ]
         bits = jax.random.uniform(rounds, a.shape) < (1 + a) / 2
         return {"seed": seed, "word": jnp.packbits(self._tell(answer, bits))}
 
-    def coefficients(self, update: dict, dials: dict) -> jax.Array:
+    def coefficients(self, update: dict, public_state: dict) -> jax.Array:
         """a·√N/K, float32[N]: meant to lie in [−1, 1]."""
         x = flatten(update)
-        bound = dials.get("bound", self.bound)
+        bound = public_state.get("bound", self.bound)
         x = x / jnp.maximum(bound, jnp.linalg.norm(x))
         frame = self.frame(x.size)
         return represent(frame, x) * (math.sqrt(frame.size) / level())
@@ -201,9 +203,9 @@ class Kashin(Local):
         true = jax.random.bits(toss, (), jnp.uint32) < jnp.uint32(self.truth_odds)
         return jnp.where(true, bits, jax.random.bernoulli(other, 0.5, bits.shape))
 
-    def measure_clip_mass(self, update: dict, dials: dict | None = None) -> float:
+    def measure_clip_mass(self, update: dict, public_state: dict | None = None) -> float:
         """The share of an update's coefficients, by absolute value, that lies beyond the bound and is cut: the bias."""
-        a = jnp.abs(self.coefficients(update, dials or {}))
+        a = jnp.abs(self.coefficients(update, public_state or {}))
         return float(jnp.maximum(a - 1, 0).sum() / jnp.maximum(a.sum(), 1e-30))
 
     def zero(self, params: dict, weights: int) -> Any:
@@ -225,13 +227,13 @@ class Kashin(Local):
         """Sum of sums."""
         return jax.tree.map(jnp.add, one, other)
 
-    def estimate(self, key: jax.Array, total: Any, n: jax.Array, dials: dict) -> tuple[dict, jax.Array]:
+    def estimate(self, key: jax.Array, total: Any, n: jax.Array, public_state: dict) -> tuple[dict, jax.Array]:
         """S·Uᵀ·(N/k)·(K/√N)/γ·Σ bits."""
         del key, n
         frame = self.frame(total.layout.numbers)
         c = 2**32 / self.truth_odds
         a = (math.sqrt(frame.size) * level() * c / self.count) * total.sums["bits"].astype(jnp.float32)
-        return total.estimate(dials.get("bound", self.bound) * frame.collect(a))
+        return total.estimate(public_state.get("bound", self.bound) * frame.collect(a))
 
     def conditions(self) -> tuple[str, ...]:
         """None: the random bits are exact integers."""

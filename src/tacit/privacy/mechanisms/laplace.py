@@ -126,16 +126,16 @@ class Laplace(Local, Summed):
         share = accountant.per_message(self.epsilon, count, self.delta or 0.0)
         return accountant.unamplified(share, event.cohort / event.devices) if isinstance(event, FixedPure) else share
 
-    def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
+    def encode(self, key: jax.Array, update: dict, public_state: dict) -> Any:
         """y = clip(x) + Lap(b)^D, dense; clip(x) where the server adds the noise."""
-        del dials
+        del public_state
         x = self._clipped(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), dense_tree(update)))
         return x if self.central else self._noised(key, x)
 
-    def estimate(self, key: jax.Array, total: Any, n: jax.Array, dials: dict) -> tuple[dict, jax.Array]:
+    def estimate(self, key: jax.Array, total: Any, n: jax.Array, public_state: dict) -> tuple[dict, jax.Array]:
         """The sums; where the server adds the noise, with it, and with the planned size of the cohort."""
         if not self.central:
-            return super().estimate(key, total, n, dials)
+            return super().estimate(key, total, n, public_state)
         sums, weight = total
         # Every weight is 1, so all sums are the same: a second draw of noise would release it a second time.
         released = self._noised(key, jax.tree.map(lambda leaf: leaf[0], sums))

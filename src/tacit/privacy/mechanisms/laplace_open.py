@@ -58,9 +58,9 @@ class LaplaceOpen(Local, Summed):
         """ε of one message."""
         return math.inf
 
-    def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
+    def encode(self, key: jax.Array, update: dict, public_state: dict) -> Any:
         """y = x + Lap(scale)^D, dense."""
-        del dials
+        del public_state
         x = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), dense_tree(update))
         return noise.add_laplace(key, x, self.noise_scale)
 

@@ -25,9 +25,9 @@ class NoMechanism(Summed):
     as_sent: ClassVar[bool] = True
     suggested: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"wire": "rows"})
 
-    def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
+    def encode(self, key: jax.Array, update: dict, public_state: dict) -> Any:
         """The update."""
-        del key, dials
+        del key, public_state
         return update
 
     def total_type(self, leaf: jax.Array) -> Any:

@@ -26,7 +26,7 @@ _SIGNS = "covers the signs only, not the scale that is sent with them"
 class QHarmony(Local):
     """Signs at k positions, as in Harmony, and a scale for them. What the scale is, is the `form`:
 
-    - `clip`: a public `bound` (or the dial of that name); nothing but signs is sent.
+    - `clip`: a public `bound` (or the number of that name); nothing but signs is sent.
     - `paper`: the update's own maximum, sent in the clear as printed. By the `normaliser` it is max|f|, or, as the
       notation reads, the signed max f: then numbers below −max f are cut, and where it is not above 0 the signs are
       fair coins.
@@ -147,10 +147,12 @@ class QHarmony(Local):
         """tanh(ε/2k) in units of 2⁻³¹, as the coins have it."""
         return sampled_signs.coin_bias_of(self.budget / self.parts)
 
-    def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
+    def encode(self, key: jax.Array, update: dict, public_state: dict) -> Any:
         """k positions and signs, packed; as printed, with the scale."""
         if self.form == "clip":
-            return sampled_signs.encode_signs(key, update, dials.get("bound", self.bound), self.parts, self.coin_bias)
+            return sampled_signs.encode_signs(
+                key, update, public_state.get("bound", self.bound), self.parts, self.coin_bias
+            )
         scale, divisor = scale_of(update, self.normaliser)
         return {"scale": scale, "signs": sampled_signs.encode_signs(key, update, divisor, self.parts, self.coin_bias)}
 
@@ -196,11 +198,11 @@ class QHarmony(Local):
         loudest = jnp.maximum(one.sums["loudest"], other.sums["loudest"])
         return replace(both, sums={**both.sums, "loudest": loudest})
 
-    def estimate(self, key: jax.Array, total: Any, n: jax.Array, dials: dict) -> tuple[dict, jax.Array]:
+    def estimate(self, key: jax.Array, total: Any, n: jax.Array, public_state: dict) -> tuple[dict, jax.Array]:
         """scale·c·Σ signs; or n·F̄."""
         del key, n
         sums, signs = total.sums, total.sums["signs"].astype(jnp.float32)
-        bound = 1.0 if self.form == "paper" else dials.get("bound", self.bound)
+        bound = 1.0 if self.form == "paper" else public_state.get("bound", self.bound)
         if self.server == "unbiased":
             return total.estimate(bound * self.magnitude(total.layout.numbers) * signs)
         scale = sums["loudest"] if self.form == "paper" else bound

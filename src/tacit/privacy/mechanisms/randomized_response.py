@@ -54,9 +54,9 @@ class RandomizedResponse(Bits):
         """Sum of counts."""
         return jax.tree.map(jnp.add, one, other)
 
-    def estimate(self, key: jax.Array, total: Any, n: jax.Array, dials: dict) -> tuple[dict, jax.Array]:
+    def estimate(self, key: jax.Array, total: Any, n: jax.Array, public_state: dict) -> tuple[dict, jax.Array]:
         """(count − n·q) / (p − q): how many have a 1, without bias."""
-        del key, n, dials
+        del key, n, public_state
         counts, heard = total
         p, q = self.odds
         n = heard.astype(jnp.float32)

@@ -82,16 +82,16 @@ class WithinOrganisation(Summed):
             raise PlanError("privacy.epsilon is not turned into noise yet; settle the mechanism for a population.")
         return self.noise
 
-    def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
+    def encode(self, key: jax.Array, update: dict, public_state: dict) -> Any:
         """The sum, its two parts sharing each person's length 1, with noise on every number."""
-        del dials
+        del public_state
         x = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), dense_tree(update))
         x = self._shared(x, 1.0) if PEOPLE in x else _shrunk(x)
         return noise.add_normal(key, x, self.deviation)
 
-    def estimate(self, key: jax.Array, total: Any, n: jax.Array, dials: dict) -> tuple[dict, jax.Array]:
+    def estimate(self, key: jax.Array, total: Any, n: jax.Array, public_state: dict) -> tuple[dict, jax.Array]:
         """The sums, and the noisy number of people; at least 1."""
-        del key, n, dials
+        del key, n, public_state
         if PEOPLE not in total[0]:
             return total
         sums = self._shared(total[0], -1.0)

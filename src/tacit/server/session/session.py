@@ -53,7 +53,7 @@ class Session:
         self.cohort: dict[str, np.ndarray] = {}  # of the open round: node -> which of its people
         self.tries, self.late = 0, 0
         self._resting: dict[str, int] = {}  # node -> after how many rounds it may take part again
-        self._params = self._dials = b""  # of the open round
+        self._params = self._public_state = b""  # of the open round
         self._restore()
 
     @classmethod
@@ -175,7 +175,7 @@ class Session:
             )
         self._inbox.open(self.stage, self.round, self.cohort)
         self._params = self.bundle.pack_params(self.params)
-        self._dials = self.bundle.pack_dials(self.stage, self._memory.dials)
+        self._public_state = self.bundle.pack_public_state(self.stage, self._memory.public_state)
 
     @property
     def _opened(self) -> bool:
@@ -196,7 +196,15 @@ class Session:
         """The request to a node in the open round."""
         people = self.cohort[name].tobytes()
         return Request(
-            "round", self.bundle.digest, self.run, name, self.stage, self.round, people, self._params, self._dials
+            "round",
+            self.bundle.digest,
+            self.run,
+            name,
+            self.stage,
+            self.round,
+            people,
+            self._params,
+            self._public_state,
         )
 
     @property
@@ -255,9 +263,9 @@ class Session:
         return row
 
     def _row(self) -> dict[str, Any]:
-        priced, dials = self.bundle.price.stages[self.stage], self._memory.dials
+        priced, public_state = self.bundle.price.stages[self.stage], self._memory.public_state
         assert priced.event is not None
-        broadcast = len(self._params) + len(self._dials)
+        broadcast = len(self._params) + len(self._public_state)
         return {
             "done": self.done + 1,
             "stage": self.stage + 1,
@@ -270,7 +278,9 @@ class Session:
             "bytes_up": self._inbox.size,
             "bytes_down": sum(len(ids) * 4 + broadcast for ids in self.cohort.values()),
             "accountant": {"event": event_to_dict(priced.event), "rounds": self.round + 1, "covers": priced.covers},
-            **({"dials": {name: float(dial) for name, dial in dials.items()}} if dials else {}),
+            **(
+                {"public_state": {name: float(number) for name, number in public_state.items()}} if public_state else {}
+            ),
         }
 
 

@@ -56,9 +56,9 @@ class Bits(Local):
         p, q = self.thresholds
         return p / ODDS_SCALE, q / ODDS_SCALE
 
-    def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
+    def encode(self, key: jax.Array, update: dict, public_state: dict) -> Any:
         """One random bit a position; eight positions a byte."""
-        del dials
+        del public_state
         leaves, tree = jax.tree.flatten(dense_tree(update))
         keys = jax.random.split(key, len(leaves))
         return jax.tree.unflatten(tree, [self._randomise(k, leaf) for k, leaf in zip(keys, leaves)])

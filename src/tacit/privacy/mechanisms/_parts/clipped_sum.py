@@ -87,17 +87,17 @@ class Clipped(Summed):
         return self.sum_multiplier * self.clip
 
     @property
-    def dials(self) -> dict[str, float]:
+    def public_state(self) -> dict[str, float]:
         """The bound, where it moves."""
         return {} if self.quantile is None else {"clip": self.clip}
 
-    def _clip(self, dials: dict) -> Any:
+    def _clip(self, public_state: dict) -> Any:
         """The round's bound."""
-        return self.clip if self.quantile is None else dials.get("clip", self.clip)
+        return self.clip if self.quantile is None else public_state.get("clip", self.clip)
 
-    def encode(self, key: jax.Array, update: dict, dials: dict) -> Any:
+    def encode(self, key: jax.Array, update: dict, public_state: dict) -> Any:
         """x·min(1, S/‖x‖₂), dense, with noise where the place is local, or with one number more where the bound moves."""
-        clip = self._clip(dials)
+        clip = self._clip(public_state)
         x = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), dense_tree(update))
         norm = jnp.sqrt(sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves(x)))
         shrink = jnp.minimum(1.0, clip / jnp.maximum(norm, 1e-30))
@@ -111,30 +111,30 @@ class Clipped(Summed):
         counted = {} if self.quantile is None else {WITHIN: jax.ShapeDtypeStruct((), jnp.float32)}
         return super().zero({**params, **counted}, weights)
 
-    def estimate(self, key: jax.Array, total: Any, n: jax.Array, dials: dict) -> tuple[dict, jax.Array]:
+    def estimate(self, key: jax.Array, total: Any, n: jax.Array, public_state: dict) -> tuple[dict, jax.Array]:
         """The sum with its noise, and the planned size of the cohort."""
         del n
         sums, weight = total
         if self.place == "local":
             return sums, weight
-        noised = self._released(key, sums, dials)
+        noised = self._released(key, sums, public_state)
         sums = {name: leaf for name, leaf in sums.items() if name != WITHIN}
         sums = {name: same_for_every_weight(noised[name], leaf) for name, leaf in sums.items()}
         return sums, jnp.full_like(weight, self._planned)
 
-    def turn(self, key: jax.Array, total: Any, dials: dict) -> dict:
+    def next_public_state(self, key: jax.Array, total: Any, public_state: dict) -> dict:
         """The bound moves towards the quantile, by the noisy count."""
         if self.quantile is None:
-            return dials
-        share = 0.5 + self._released(key, total[0], dials)[WITHIN] / self._planned
+            return public_state
+        share = 0.5 + self._released(key, total[0], public_state)[WITHIN] / self._planned
         rate = RATE if self.quantile_rate is None else self.quantile_rate
-        return {**dials, "clip": next_bound(self._clip(dials), share, self.quantile, rate, self.clip)}
+        return {**public_state, "clip": next_bound(self._clip(public_state), share, self.quantile, rate, self.clip)}
 
-    def _released(self, key: jax.Array, sums: dict, dials: dict) -> dict:
+    def _released(self, key: jax.Array, sums: dict, public_state: dict) -> dict:
         """All that the server releases of a round: the sum and the count, each with its noise."""
         # Every weight is 1, so all sums are the same: a second draw of noise would release it a second time.
         first = jax.tree.map(lambda leaf: leaf[0], sums)
-        sigma = dict.fromkeys(first, self.deviation * (self._clip(dials) / self.clip))
+        sigma = dict.fromkeys(first, self.deviation * (self._clip(public_state) / self.clip))
         if self.quantile is not None:
             sigma[WITHIN] = self.count_deviation
         return noise.add_normal(key, first, sigma)

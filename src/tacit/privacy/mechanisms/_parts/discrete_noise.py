@@ -327,13 +327,13 @@ def _up(number: float) -> float:
 
 
 def rounded_gaussian(key: jax.Array, table: GaussianTable, shape: tuple[int, ...]) -> jax.Array:
-    """int32 draws of the rounded Gaussian, by a threefry key that is used for nothing else."""
-    return _draw(table, _KeyWords(key, len(table.tables), math.prod(shape))).reshape(shape)
+    """int32 draws of the rounded Gaussian, by a key that is used for nothing else."""
+    return _draw(table, _words_of(key, table, math.prod(shape))).reshape(shape)
 
 
 def discrete_laplace(key: jax.Array, table: LaplaceTable, shape: tuple[int, ...]) -> jax.Array:
-    """int32 draws of the discrete Laplace, by a threefry key that is used for nothing else."""
-    return _draw(table, _KeyWords(key, len(table.tables), math.prod(shape))).reshape(shape)
+    """int32 draws of the discrete Laplace, by a key that is used for nothing else."""
+    return _draw(table, _words_of(key, table, math.prod(shape))).reshape(shape)
 
 
 def gaussian_from_words(words: Any, spare: Any, table: GaussianTable) -> jax.Array:
@@ -411,6 +411,16 @@ class _GivenWords:
     def pair(self, count: jax.Array) -> list[jax.Array]:
         """The two words that decide a tie."""
         return list(self.spare[jnp.minimum(count, self.spare.shape[0] - 1)])
+
+
+def _words_of(key: jax.Array, table: GaussianTable | LaplaceTable, count: int) -> "_KeyWords | _GivenWords":
+    """The words of a key: of a threefry key block by block, of any other generator's (ChaCha20) as it makes them."""
+    rows = len(table.tables)
+    if jax.random.key_data(key).shape == (2,):
+        return _KeyWords(key, rows, count)
+    words, spare = (jax.random.fold_in(key, purpose) for purpose in (0, 1))
+    pairs = jax.random.bits(spare, (spare_pairs(table, count), 2), jnp.uint32)
+    return _GivenWords(jax.random.bits(words, (rows, count), jnp.uint32), pairs)
 
 
 def _draw(table: GaussianTable | LaplaceTable, words: _KeyWords | _GivenWords) -> jax.Array:

@@ -38,9 +38,9 @@ class Summed(Mechanism):
         """Sum of sums."""
         return jax.tree.map(jnp.add, one, other)
 
-    def estimate(self, key: jax.Array, total: Any, n: jax.Array, dials: dict) -> tuple[dict, jax.Array]:
+    def estimate(self, key: jax.Array, total: Any, n: jax.Array, public_state: dict) -> tuple[dict, jax.Array]:
         """The sums themselves: nothing to debias, nothing to add."""
-        del key, n, dials
+        del key, n, public_state
         return total
 
 
