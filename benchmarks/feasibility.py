@@ -1,6 +1,6 @@
-"""What the outlook's signal to noise means: FCF on a synthetic log under more and more noise, beside its baselines.
+"""What the signal-to-noise ratio of the feasibility estimate means: FCF on a synthetic log under more and more noise, beside its baselines.
 
-python benchmarks/feasibility.py writes benchmarks/results/feasibility.json; `lab/outlook` takes its two limits from it.
+python benchmarks/feasibility.py writes benchmarks/results/feasibility.json; `lab/analysis/feasibility.py` takes its two limits from it.
 """
 
 import json

@@ -97,7 +97,7 @@ def sweep() -> str:
         (view,) = assess_feasibility(one.plan, log.catalog, len(log))
         at = view.verdict if view.verdict == "workable" else f"{view.verdict}, {view.signal_to_noise:.1f}"
         lines.append([f"{one.setting['privacy.epsilon']}", at, *(_score(scores[m]) for m in ("HR@10", "NDCG@10"))])
-    made = table(["ε per run", "outlook at 1,000 devices", "HR@10", "NDCG@10"], lines)
+    made = table(["ε per run", "feasibility at 1,000 devices", "HR@10", "NDCG@10"], lines)
     return f"{made}\n\nPopularity under the same promises reaches an HR@10 of {min(counted):.3f} to {max(counted):.3f}."
 
 

@@ -18,7 +18,7 @@ def test_price_says_everything_before_anything_runs():
         "noise 11.84",
         "30 message(s) of",
         "operations a round",
-        "outlook: workable",
+        "feasibility: workable",
     ):
         assert words in printed
 

@@ -24,7 +24,7 @@ def command(
     ] = None,
     data: Annotated[
         str, typer.Option(help="With --folder: the log whose items to use; its histories are not written.")
-    ] = "tastes",
+    ] = "groups",
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="With --folder: a setting, such as hyper.dim=64.")
     ] = None,

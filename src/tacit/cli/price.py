@@ -65,10 +65,10 @@ def _print(plan: Any, cost: Any, views: tuple) -> None:
         for word in priced.visible:
             print(f"  visible: {word}")
         if priced.mechanism is not None:
-            _print_outlook(priced, view)
+            _print_feasibility(priced, view)
 
 
-def _print_outlook(priced: Any, view: Any) -> None:
+def _print_feasibility(priced: Any, view: Any) -> None:
     noise = ", ".join(
         f"{name.replace('_', ' ')} {_short(value)}" for name, value in priced.mechanism.describe().items()
     )
@@ -80,7 +80,7 @@ def _print_outlook(priced: Any, view: Any) -> None:
     )
     if not math.isinf(view.signal_to_noise):
         print(
-            f"  outlook: {view.verdict}; signal to noise {view.signal_to_noise:.3g} a number over the run, at best; "
+            f"  feasibility: {view.verdict}; signal to noise {view.signal_to_noise:.3g} a number over the run, at best; "
             f"{view.numbers:,} numbers, about {view.devices_needed:,.0f} devices make it workable"
         )
     for way in view.advice:

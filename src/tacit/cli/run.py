@@ -23,7 +23,7 @@ Seed = Annotated[int, typer.Option(help="The random seed: the same seed gives th
 
 def command(
     plan: Annotated[str, typer.Argument(help="A built-in plan, or a TOML file.")],
-    data: LogName = "tastes",
+    data: LogName = "groups",
     devices: Devices = 1000,
     protocol: ProtocolName = "full",
     repeats: Repeats = None,
