@@ -4,7 +4,7 @@ TacitError
 ├── PlanError      a plan, or a setting in it, breaks a rule
 ├── DataError      a log, or a row in it, breaks a rule
 ├── WireError      bytes that are not the declared message
-├── RunError       a run folder that cannot be used as asked
+├── RunError       a run folder that cannot be used as requested
 └── DeviceError    a method failed on one device; names the device
 """
 
@@ -29,7 +29,7 @@ class WireError(TacitError):
 
 
 class RunError(TacitError):
-    """A run folder that cannot be used as asked."""
+    """A run folder that cannot be used as requested."""
 
 
 class DeviceError(TacitError):

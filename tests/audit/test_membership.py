@@ -97,7 +97,7 @@ def test_mistakes_get_a_sentence(monkeypatch):
     with pytest.raises(PlanError, match=r"seeds must name at least one target, got none"):
         infer_membership(plan, split_people(movies(20, 60), 8), [], seeds=())
     with pytest.raises(
-        DataError, match=r"needs people with features, and this log has none; the world 'movies' has some\."
+        DataError, match=r"needs people with features, and this log has none; the dataset 'movies' has some\."
     ):
         shadow_models(plan, split_people(checkerboard(20)[0], 8), 1)
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)

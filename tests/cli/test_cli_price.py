@@ -12,7 +12,7 @@ def test_price_says_everything_before_anything_runs():
     printed = tacit("price", "fcf", "--users", "5000", "--items", "300", *GAUSSIAN).stdout
     for words in (
         "fcf for 5,000 devices: ε = 4, δ = 1.0e-05 per run, central, unit user, replace-one, trust: server",
-        "can guess between two possible users right at most 98.2 %",
+        "can tell which of two possible users is the real one at most 98.2 %",
         "ε = ∞ per message",
         "visible: the server sees each clipped report",
         "noise 11.84",

@@ -79,7 +79,7 @@ def fcf(**changes):
         ({"rouns": 3}, "Plan stage 1 has no setting 'rouns'; did you mean 'rounds'?"),
         ({"rounds": -1}, "Stage.rounds must be a whole number, at least 0, got -1."),
         ({"rounds": 0}, "Stage.trains promises to train items in 0 rounds"),
-        ({"trains": []}, "Stage.trains is empty but 1 rounds would ask devices for reports"),
+        ({"trains": []}, "Stage.trains is empty but 1 rounds would request reports"),
         ({"privacy": {"mechanism": "none", "epsilon": 1.0}}, "Stage.privacy.epsilon = 1.0 is an empty promise"),
         ({"privacy": {"epsilon": 1.0}}, "Stage.privacy must name its mechanism"),
         ({"privacy": {"mechanism": "nnoe"}}, "privacy has no mechanism 'nnoe'; did you mean 'none'?"),

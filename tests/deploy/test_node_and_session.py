@@ -425,7 +425,7 @@ def test_a_problem_at_home_is_told_at_home_alone(deployment):
     node.store.set(history=str(secret))
     deployment.session.open()
     refused = post(node, deployment.session.request(name)).refused
-    assert refused == "This device cannot answer; its own log says why."
+    assert refused == "This device failed to make a report; the reason is in its own log."
     assert "a-secret" in said[0]
 
 
@@ -606,7 +606,7 @@ def test_erase_leaves_the_ledger_alone_and_nothing_can_be_sent_again(number, tmp
         node.store.path.name, deployment.folder / f"{number}.parquet", np.zeros((1 + 2 * number, 2), np.uint32)
     )
     request = replace(deployment.session.request(name), to=fresh.store.name)
-    assert post(fresh, request).refused == "This device cannot answer; its own log says why."
+    assert post(fresh, request).refused == "This device failed to make a report; the reason is in its own log."
 
 
 # ---- a node's log ----

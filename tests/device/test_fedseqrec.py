@@ -301,7 +301,7 @@ def test_a_session_is_scored_by_itself_or_the_newest_sequence_is():
 def test_sizes_must_divide():
     with pytest.raises(PlanError, match=r"hyper\.dim of fedseqrec must be a multiple of heads = 3, got 8"):
         method_of(Catalog(5), heads=3)
-    with pytest.raises(PlanError, match=r"hyper\.second of fedseqrec = 'root' is a weight in the clear"):
+    with pytest.raises(PlanError, match=r"hyper\.second of fedseqrec = 'root' is a weight without noise"):
         method_of(Catalog(5), bound=1.0, second="root")
 
 

@@ -118,7 +118,7 @@ def test_a_bad_share_gets_one_sentence(shares, sentence):
 def test_a_share_that_differs_within_a_user_gets_one_sentence():
     log = table().with_row_index("row").with_columns(openness=pl.col("row") / 1000)
     with pytest.raises(
-        DataError, match=r"'openness' must say the same in every row of a user, got 0\.0 and 0\.001 for user 'u00'"
+        DataError, match=r"'openness' must have one value in every row of a user, got 0\.0 and 0\.001 for user 'u00'"
     ):
         simulate("fpl", log, settings=OWN, quiet=True)
 

@@ -101,7 +101,7 @@ def test_only_volunteers_take_part_and_new_users_change_no_cohort():
 
 
 def test_too_few_volunteers_are_refused():
-    sentence = r"cohort.count must be at most the \d+ devices that agreed, got 50; ask fewer, or raise cohort.share"
+    sentence = r"cohort.count must be at most the \d+ devices that agreed, got 50; select fewer, or raise cohort.share"
     with pytest.raises(PlanError, match=sentence):
         price(choose("dp-privrec-two-optin", {"1.cohort.count": 50}), 60)
 

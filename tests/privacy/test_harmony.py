@@ -314,7 +314,7 @@ def test_the_printed_form_says_infinity_first():
     assert [claim.epsilon for claim in claims] == [math.inf, math.inf, 4.5, 13.5]
     assert {claim.fidelity for claim in claims} == {"paper"}
     assert all("covers the signs only" in str(claim) for claim in claims[2:])
-    assert "in the clear" in str(claims[0])
+    assert "without noise" in str(claims[0])
     assert settled("qharmony").claim(exposure())[0].fidelity == "corrected"
 
 
@@ -448,7 +448,7 @@ def test_what_is_described_and_seen(name, options):
     mechanism = settled(name, **options, k=2)
     assert mechanism.describe()["k"] == 2
     assert "drawn at random" in mechanism.visible()[1]
-    assert ("in the clear" in str(mechanism.visible())) == (options is PAPER)
+    assert ("without noise" in str(mechanism.visible())) == (options is PAPER)
     assert mechanism.spread(100, 10_000).signal == pytest.approx(0.1 if name == "kashin" else 1.0)
 
 

@@ -362,7 +362,7 @@ REFUSED = [
     ),
     ({"mechanism": "laplace", "epsilon": 1.0, "place": "here"}, "privacy.place must be one of 'local', 'central', got"),
     ({"mechanism": "laplace_open", "scale": 1.0, "place": "central"}, "privacy.place must be one of 'local', got"),
-    ({"mechanism": "laplace", "scale": 1.0, "clip": "elements"}, "does not say an ε under clip = 'elements'"),
+    ({"mechanism": "laplace", "scale": 1.0, "clip": "elements"}, "does not determine an ε under clip = 'elements'"),
     ({"mechanism": "laplace", "scale": 1.0, "epsilon_per_message": 2.0}, "scale or epsilon_per_message, not both"),
     (
         {"mechanism": "laplace", "scale": 1.0, "epsilon": 1.0},
@@ -411,7 +411,7 @@ def test_an_unsettled_promise_cannot_be_used():
     with pytest.raises(PlanError, match="not turned into noise yet"):
         local.encode(key, update, {})
     central = build_mechanism({"mechanism": "gaussian", "noise": 1.0})
-    with pytest.raises(PlanError, match="does not know its cohort yet"):
+    with pytest.raises(PlanError, match="has no cohort yet"):
         central.estimate(key, central.zero({"x": jnp.zeros(1)}, 1), jnp.asarray(0), {})
 
 

@@ -1,1 +1,1 @@
-"""Audit: what somebody who reads messages finds out. It sees the wire, the broadcast and the plan; never a device."""
+"""Audit: what an attacker who reads messages finds out. It sees the messages, the broadcast and the plan; never a device."""

@@ -79,7 +79,7 @@ class Attack(ABC):
 def most_likely(evidence: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """The `sizes[u]` items of most evidence of each row, bool[M, N].
 
-    Of equals, any: the numbers of items may say something about them, so chance decides, the same each time.
+    Ties are broken at random, the same way each time: by the order of items, they might reveal something.
 
     >>> most_likely(np.array([[0.1, 0.9, 0.5]]), np.array([2])).tolist()
     [[False, True, True]]
@@ -93,7 +93,7 @@ def most_likely(evidence: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 class Sign(Attack):
-    """Δb_i = +g > 0 and Δb_j = −g < 0: whoever shows the move of an item that they have says that they have it."""
+    """Δb_i = +g > 0 and Δb_j = −g < 0: a device that moves the row of an item it has reveals that it has it."""
 
     name: ClassVar[str] = "sign"
     about: ClassVar[str] = "an item whose bias moved up was had"

@@ -1,7 +1,7 @@
 """Evidence: lower bounds on ε from guesses about canaries, and the accuracy of the guesses.
 
 A canary is a random bit that only one device knows. The auditor gives each bit a score from what was released, high for 1
-and low for 0. If the two could hardly be distinguished, as a claim says, many right guesses would be very unlikely.
+and low for 0. If the two can hardly be distinguished, as claimed, many right guesses are very unlikely.
 """
 
 import math
@@ -24,7 +24,7 @@ class Evidence(NamedTuple):
     auc: float
     tpr: float  # true positives at 1 % false positives
     proved: float  # ε is at least this, whatever the code does
-    curve: float | None  # ... if the noise is normal and one canary tells nothing of another; None: not what is claimed
+    curve: float | None  # ... if the noise is normal and the canaries are independent; None: not what is claimed
 
     @property
     def accuracy(self) -> float:
@@ -44,7 +44,7 @@ class Evidence(NamedTuple):
 def weigh_guesses(
     scores: np.ndarray, coins: np.ndarray, delta: float, confidence: float, relation: str | None = None
 ) -> Evidence:
-    """What scores float[m] prove about coins bool[m]; `relation` says that normal noise is claimed, and between whom.
+    """What scores float[m] prove about coins bool[m]; `relation`: normal noise is claimed, between these neighbours.
 
     >>> coins = np.arange(400) % 2 == 0
     >>> found = weigh_guesses(np.where(coins, 1.0, -1.0), coins, 1e-5, 0.95)

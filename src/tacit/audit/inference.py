@@ -75,7 +75,7 @@ def encoded(said: ModelAnswers, encoding: Encoding) -> np.ndarray:
 
 
 def forest_scores(shadow: Shadow, target: ModelAnswers, encoding: Encoding = "ids", seed: int = 0) -> np.ndarray:
-    """By a random forest on (features, list): the share of trees that say in, less a half.
+    """By a random forest on (features, list): the share of trees that vote for membership, less a half.
 
     Four of five shadow people are in, so trees would call everyone a member; each forest is trained on as many of either.
     """
@@ -156,7 +156,7 @@ def row_features(heard: dict[str, np.ndarray], n_items: int) -> np.ndarray:
 
 
 def with_popularity(evidence: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The same with how many of the people who told have each item, which the attacker knows in any case."""
+    """The same with how many of the people whose items are known have each item, which the attacker knows in any case."""
     known = np.broadcast_to(counts[None, :, None], (*evidence.shape[:2], 1))
     return np.concatenate([evidence, known], axis=2)
 

@@ -25,7 +25,7 @@ def fresh_key(*context: bytes) -> jax.Array:
 
 
 def key_of(secret: bytes, *context: bytes) -> jax.Array:
-    """The key of a secret of at least 32 bytes in a context, each part told apart by its length."""
+    """The key of a secret of at least 32 bytes in a context, each part preceded by its length."""
     digest = hashlib.blake2b(digest_size=32, person=b"tacit noise key")
     for part in (secret, *context):
         digest.update(len(part).to_bytes(8, "little") + part)

@@ -67,7 +67,7 @@ class Stage:
                     )
         if self.rounds and not self.trains:
             raise PlanError(
-                f"Stage.trains is empty but {self.rounds} rounds would ask devices for reports; "
+                f"Stage.trains is empty but {self.rounds} rounds would request reports; "
                 "name the leaves to train, or set rounds = 0."
             )
 

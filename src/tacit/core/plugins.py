@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class RenamedWarning(FutureWarning):
-    """A plan uses a name of an earlier version; the sentence says the new one."""
+    """A plan uses a name of an earlier version; the sentence has the new one."""
 
 
 class Plugins(Generic[T]):

@@ -151,9 +151,7 @@ def _not_deployable(sampler: Sampler) -> str | None:
         needs = {"pooled": "pools raw histories", "helped": "needs a third party that helps"}
         return f"{needs[sampler.fitted]}, which is for the lab alone"
     if isinstance(sampler, Volunteers) and sampler.because == "public":
-        return (
-            "reads histories that are public, which no device has to send; ask volunteers (cohort.because = 'consent')"
-        )
+        return "reads histories that are public, which no device has to send; select volunteers (cohort.because = 'consent')"
     return None
 
 

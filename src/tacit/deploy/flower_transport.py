@@ -1,6 +1,6 @@
 """Transport over Flower: how messages of a deployment travel. Needs the `flower` extra.
 
-Flower moves messages, keeps connections alive and knows its nodes. It could also ship program code with a run and start a
+Flower moves messages, keeps connections alive and identifies nodes. It could also ship program code with a run and start a
 process for each message; Tacit uses neither. Both sides start Flower with its apps in separate processes
 (`--isolation process`), and these processes are Tacit's: they take a task from Flower, work on it with the installed code,
 and never open the code that was shipped. So a device runs no code that a server sent.
@@ -67,7 +67,7 @@ def refuse_oversized(largest: int, response: httpx.Response) -> None:
 
 @dataclass(frozen=True)
 class FlowerRuntime:
-    """The runtime interface of a SuperLink or a SuperNode, which hands out tasks: its address and its secret."""
+    """The runtime interface of a SuperLink or a SuperNode, which assigns tasks: its address and its secret."""
 
     address: str
     secret: Path

@@ -52,7 +52,7 @@ def step_batch(
 
 
 def in_id_order(stacks: Sequence[Any], ids: Sequence[np.ndarray]) -> Any:
-    """Several stacks as one in ascending order of device id; `ids` says whose the rows of each stack are."""
+    """Several stacks as one in ascending order of device id; `ids` has the device of each row of each stack."""
     order = np.argsort(np.concatenate(ids))
     return jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves])[order], *stacks)
 

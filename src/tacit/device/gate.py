@@ -28,7 +28,7 @@ def send(
     """The report, the messages spent after it, and whether the update had to be replaced by zero.
 
     The device stops sending after the messages that the plan, or its own budget, allows in this stage, whichever is
-    fewer. It sends nothing in a round whose public_state are not positive finite numbers: public_state are public, so this reveals nothing.
+    fewer. It sends nothing in a round whose public state has a number that is not positive and finite: the state is public, so this reveals nothing.
     """
     finite = _finite(update)
     update = zero_unless(finite, update)

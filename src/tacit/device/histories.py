@@ -123,7 +123,7 @@ def _values(wanted: PersonField, people: People) -> np.ndarray:
     for field in people.catalog.person_fields:
         if field.name == wanted.name:
             if field.kind != "numeric":
-                way_out = f"say kinds={{{field.name!r}: 'numeric'}}"
+                way_out = f"set kinds={{{field.name!r}: 'numeric'}}"
                 raise DataError(f"{_must(wanted)}, got a field of kind {field.kind}; {way_out}.")
             if people.person is None:
                 raise DataError(f"{_must(wanted)}, and this log has no fields of people.")

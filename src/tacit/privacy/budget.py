@@ -8,7 +8,7 @@ Every message is an Entry. Entries are composed, not added up line by line:
 - A guarantee covers its own unit and every finer one (client(silo) > user > interaction). An entry of a finer unit than
   the budget's has no finite ε for the budget's unit, so it counts as unbounded; so does a one-sided guarantee.
 - All entries are composed between any two inputs of the device (replace-one), whatever relation their own ε was stated
-  for: events say how much noise there was, so they can be composed under one relation.
+  for: events have the amount of noise, so they can be composed under one relation.
 
 The composition is for events fixed in advance. A server that chooses its next plan by looking at earlier results is still
 covered by the proof when δ is 0 (a plain sum) or all events are Gaussian; for other mixtures it is not proven.

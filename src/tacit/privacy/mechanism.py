@@ -21,7 +21,7 @@ from tacit.privacy.sampler import Exposure
 
 Wire = Literal["dense", "rows"]
 PayloadView = Literal["update", "bits", "signs"]
-PEOPLE = "people"  # the leaf of an update that says how many people it is a sum over
+PEOPLE = "people"  # the leaf of an update that counts the people it is a sum over
 
 
 class Spread(NamedTuple):
@@ -82,7 +82,7 @@ class Mechanism(eqx.Module):
 
     @abstractmethod
     def estimate(self, key: jax.Array, total: Any, n: jax.Array, public_state: dict) -> tuple[dict, jax.Array]:
-        """Server: (sum, weight), debiased, and with central noise where the plan asks for it; given the round's public state."""
+        """Server: (sum, weight), debiased, and with central noise where the plan has it; given the round's public state."""
 
     @property
     def public_state(self) -> dict[str, float]:

@@ -191,7 +191,7 @@ class Volunteers(Sampler):
     def _enough(self, agreed: int) -> None:
         if self.count > agreed:
             raise PlanError(
-                f"cohort.count must be at most the {agreed} devices that agreed, got {self.count}; ask fewer, or raise "
+                f"cohort.count must be at most the {agreed} devices that agreed, got {self.count}; select fewer, or raise "
                 "cohort.share."
             )
 
@@ -321,5 +321,5 @@ def sampler_of(stage: Stage, where: str = "cohort") -> Sampler:
 def _enough(count: int, devices: int) -> None:
     if count > devices:
         raise PlanError(
-            f"cohort.count must be at most the number of devices, {devices}, got {count}; ask fewer, or use 'all'."
+            f"cohort.count must be at most the number of devices, {devices}, got {count}; select fewer, or use 'all'."
         )

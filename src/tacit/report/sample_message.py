@@ -10,7 +10,7 @@ from tacit.report.sections import Charts
 
 _LEAD = (
     "One device with a history of median length, and the last message it sent under each plan. Items of its history are "
-    "coloured: only the lab knows them, a reader of the message does not."
+    "coloured: they are known in the lab only, not to a reader of the message."
 )
 _WARNING = "This part shows one user's history. It is for the lab: leave it out of a page that is published."
 
@@ -154,7 +154,7 @@ def _disclosure(percent: int) -> str:
 
 
 def _signs(view: dict[str, Any]) -> Html:
-    scale = f" The scale of the update, {view['scale']:g}, is sent in the clear." if "scale" in view else ""
+    scale = f" The scale of the update, {view['scale']:g}, is sent without noise." if "scale" in view else ""
     many = f"{view['said']:,} positions" if view["said"] != 1 else "One position"
     words = (
         f"{many} out of {view['of']:,}, drawn at random regardless of the history, and for each a sign: a random bit, "

@@ -101,8 +101,8 @@ def _summary(group: list[Dossier]) -> Html:
     rows = [_row(one, metrics) for one in group]
     table = tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *rows), cls="summary")
     words = (
-        "Below each metric, half the width of its 95 % interval. ε is that of the whole run; “What is promised” says what it "
-        "means."
+        "Below each metric, half the width of its 95 % interval. ε is that of the whole run; “What is promised” "
+        "explains it."
     )
     return tag("figure", tag("div", table, cls="scroll"), tag("figcaption", words))
 
@@ -171,7 +171,7 @@ def _compared(group: list[Dossier], metric: str, charts: Charts, number: int) ->
     by = (group[0]["protocol"] or {}).get("by", "user")
     words = (
         f"Lines are 95 % bootstrap intervals over {by}s. Plans whose lines overlap may still differ: the same {by}s were "
-        "asked."
+        "evaluated."
     )
     return figure_panel(
         f"{metric} of every plan",

@@ -78,7 +78,7 @@ _VERDICTS = {"hopeless": (LINE, 0.8), "weak": (SOFT, 1.0), "workable": (ACCENT, 
 
 
 def feasibility_strips(dossiers: list[Dossier], axis: EpsilonAxis, start: int) -> list[Spec]:
-    """For every line of plans, the ε at which its noise is hopeless, weak and workable; `start` is the plot's bottom."""
+    """For every line of plans, the ε at which its verdict is hopeless, weak and workable; `start` is the plot's bottom."""
     found = {line_key(one): (_title(one, dossiers), one["reach"]) for one in dossiers if one["reach"]}
     rows = []
     for strip, (name, reach) in enumerate(found.values()):

@@ -262,7 +262,7 @@ def test_an_item_without_description_is_counted():
 MISTAKES = [
     (lambda: interactions(log(), user="user_di"), "has no column 'user_di'; did you mean 'user_id'?"),
     (lambda: interactions(log(), time="datetme"), "has no column 'datetme'; did you mean 'datetime'?"),
-    (lambda: interactions(log(), context=["plac"]), "asked for its context, has no column 'plac'"),
+    (lambda: interactions(log(), context=["plac"]), "read for its context, has no column 'plac'"),
     (lambda: interactions(log(user_id=["a", None, None, "b", "c"])), "got 2 missing of 5; drop those rows first"),
     (lambda: interactions(log(item_id=[1.0, 1.5, 2.0, 3.0, 4.0])), "must hold strings or integers as items, got 1.5"),
     (lambda: interactions(log(item_id=[True] * 5)), "must hold strings or integers as items, got Boolean"),

@@ -243,7 +243,7 @@ def test_values_are_read_as_toml(text, values):
             {"privacy.epsilon": [1, 2]},
             "privacy.epsilon = 1 is an empty promise: mechanism 'none' adds no noise.",
         ),
-        ([MFU], {"rounds": [2]}, "trains is empty but 2 rounds would ask devices"),
+        ([MFU], {"rounds": [2]}, "trains is empty but 2 rounds would request reports"),
         ([FCF], {"hyper.dim": [4, 0]}, "^fcf hyper.dim=0: Plan stage 1: hyper of fcf.dim must be at least 1, got 0."),
         ([FCF], {"2.rounds": [4]}, "Plan 'fcf' has 1 stage"),
         ([FCF], {"hyper.dim": []}, "^A sweep over hyper.dim needs at least one value, got none; write hyper.dim=1,2,4"),

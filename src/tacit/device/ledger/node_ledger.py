@@ -179,7 +179,7 @@ class GroupLedger:
 
 
 def open_node_ledger(path: Path, users: Sequence[Any] | None, budget: Budget) -> NodeLedger:
-    """The ledger of a node, for one person or several; an existing file says which."""
+    """The ledger of a node, for one person or several; an existing file decides which."""
     if _is_group(path) or (users is not None and len(users) > 1):
         return GroupLedger(path, users or (), budget)
     return PersonLedger(Ledger.open(path, budget))

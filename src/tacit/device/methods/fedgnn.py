@@ -112,7 +112,7 @@ class FedGNN(AtHome):
 
         layers = {name: params[name] for name in ATTENTION_LAYERS}
         person, *shared = jax.grad(loss, (0, 1, 2))(e, params["items"][index], layers)
-        # The gradient of the sum over predicted items is sent, as large as δ: that of the mean would drown in noise.
+        # The gradient of the sum over predicted items is sent, as large as δ: that of the mean would be far below the noise.
         rows, slopes = jax.tree.map(lambda slope: slope * asked.sum(), shared)
         used = jnp.append(real, fresh)
         pseudo, values = self._pseudo(pretend, rows, used)

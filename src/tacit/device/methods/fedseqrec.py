@@ -110,7 +110,7 @@ class FedSeqRec(Method):
     def __check_init__(self):
         if self.bound is not None and self.second != "none":
             raise PlanError(
-                f"hyper.second of fedseqrec = {self.second!r} is a weight in the clear, which a bounded sum over users does "
+                f"hyper.second of fedseqrec = {self.second!r} is a weight without noise, which a bounded sum over users does "
                 "not send; leave second or bound out."
             )
         for name in ("heads", "levels"):

@@ -39,7 +39,7 @@ class FPL(Method):
 
     π is withholding, not noise: one message reveals the user vector and the withheld item exactly, for any π.
 
-    Penalties that are not given are rate/20, rate/20 and rate/200, as in the paper; a bias has none. `order` says
+    Penalties that are not given are rate/20, rate/20 and rate/200, as in the paper; a bias has none. `order` sets
     whether item gradients are taken before the user's own step or after it.
 
     Paper: Anelli, Deldjoo, Di Noia, Ferrara and Narducci, "How to put users in control of their data in federated top-N

@@ -48,7 +48,7 @@ class SeqMF(Method):
     The paper's Eq. 5 and its worked example Eq. 6 disagree about S. The example is the default, S_ij = how often j
     follows i, divided by the occurrences of i; `orientation` and `denominator` give the other readings.
 
-    `solves` says when the user vector is recomputed for a new table.
+    `solves` sets when the user vector is recomputed for a new table.
 
     Paper: Saiapin et al., "Federated privacy-preserving collaborative filtering for on-device next app prediction"
     (UMUAI 2024); without `sequence` it is its matrix factorisation baseline.

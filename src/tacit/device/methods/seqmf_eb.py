@@ -149,7 +149,7 @@ class SeqMFEmpiricalBayes(StayOrSwitch):
         return step_cross_entropy(today, to, stays)
 
     def _at_empty(self, b: jax.Array, own: TransitionCounts) -> jax.Array:
-        """N (softmax(b) − E/ΣE), cut: the gradient of N times the cross-entropy; 0 for somebody who went nowhere."""
+        """N (softmax(b) − E/ΣE), cut: the gradient of N times the cross-entropy; 0 for a user without transitions."""
         gone = arrivals(own.table)
         share = jnp.zeros(b.shape).at[own.items].add(gone / jnp.maximum(gone.sum(), 1.0), mode="drop")
         F = self.catalog.n_items * (jax.nn.softmax(b) - share)

@@ -70,7 +70,7 @@ class Node:
             return replace(reply, refused=str(problem))
         except Exception as problem:  # its text may quote a history: the server learns only that it happened
             self._log(f"{type(problem).__name__}: {problem}")
-            return replace(reply, refused="This device cannot answer; its own log says why.")
+            return replace(reply, refused="This device failed to make a report; the reason is in its own log.")
 
     def people(self, bundle: Bundle) -> NodeHistories:
         """The histories as their owners' choices let methods see them; the same object until a file or a choice changes."""
@@ -137,7 +137,7 @@ class Node:
         return replace(reply, people=len(people), volunteers=agreed.astype("<i4").tobytes())
 
     def _check_volunteers(self, bundle: Bundle, request: Request, people: NodeHistories) -> None:
-        """In a stage for volunteers, only volunteers report, whoever else the server takes for one."""
+        """In a stage for volunteers, only volunteers report, whatever the server requests."""
         if not bundle.volunteers(request.stage):
             return
         if not np.isin(_cohort(request, len(people)), self.store.volunteers(people.users)).all():

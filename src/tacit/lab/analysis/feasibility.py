@@ -74,7 +74,7 @@ def assess_priced_plan(plan: Plan, cost: Price, catalog: Catalog, events: int = 
 
 
 def warn_if_infeasible(plan: Plan, cost: Price, methods: list[Method]) -> None:
-    """Warn before a run that it is likely to learn little or nothing, and say what would help."""
+    """Warn before a run that it is likely to learn little or nothing, and name what would help."""
     params = _shapes(methods)
     for number, (stage, priced, method) in enumerate(zip(plan.stages, cost.stages, methods), 1):
         if priced.mechanism is None:
@@ -190,7 +190,7 @@ def _size(tree: Any) -> int:
 def feasible_epsilons(plan: Plan, devices: int, numbers: tuple[int, ...]) -> dict[str, Any] | None:
     """The ε of a run at which the verdict changes from hopeless to weak, and from weak to workable.
 
-    `numbers` says how many numbers an update has, stage by stage. None where no single stage adds all the noise, or
+    `numbers` is how many numbers an update has, stage by stage. None where no single stage adds all the noise, or
     where its noise cannot be set by an ε. An ε out of range is 0 or ∞.
     """
     noisy = [number for number, stage in enumerate(plan.stages) if stage.rounds and numbers[number]]

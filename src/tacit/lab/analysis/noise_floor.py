@@ -17,7 +17,7 @@ _COUNTED = 1 << 37  # people times pairs of items: more are not counted for a no
 def noise_floor_of(run: "Run") -> dict[str, Any] | None:
     """The first stage whose mechanism estimates counts: its floor in people, and a sentence; None where none does.
 
-    `people` is one standard deviation of the estimated count of a position that nobody has: a count below is only noise.
+    `people` is one standard deviation of the estimated count of a position whose true count is 0: a count below is only noise.
     """
     for stage in run.price.stages:
         if stage.mechanism is None or stage.exposure is None:
@@ -31,11 +31,11 @@ def noise_floor_of(run: "Run") -> dict[str, Any] | None:
 
 def _says(people: float, run: "Run", below: float | None) -> str:
     words = f"noise floor {people:,.0f} of {len(run.population):,} people: a count below that is only noise"
-    return words if below is None else f"{words}, as {100 * below:.0f} % of the pairs of items are that anybody has"
+    return words if below is None else f"{words}, as {100 * below:.0f} % of the co-occurring pairs of items are"
 
 
 def _below(population: Population, people: float) -> float | None:
-    """Which share of the pairs of items that anybody has are had by fewer people; None where counting takes long."""
+    """The share of the co-occurring pairs of items that fewer people have; None where counting takes long."""
     if len(population) * population.catalog.n_items**2 > _COUNTED:
         return None
     both = true_pair_counts(population)[np.triu_indices(population.catalog.n_items, 1)]

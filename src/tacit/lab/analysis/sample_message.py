@@ -19,7 +19,7 @@ SHOWN = 24  # bytes of the message written out
 
 
 def sample_message(run: "Run") -> dict[str, Any]:
-    """What a device of middling history sent in the last round that asked for anything, as plain values.
+    """What a device with a history of median length sent in the last round in which anything is sent, as plain values.
 
     The round is replayed with the parameters the run ended with: where a stage has one round, this is exactly the report
     that was sent. The device is anonymous, but its history is a person's: do not publish it.

@@ -69,7 +69,7 @@ class Canary(AtHome):
         parts = [jnp.zeros(size).at[number % size].set(self._height(size)) for size in self._sizes]
         return jnp.concatenate(parts) * self._counted
 
-    def scores(self, heard: jax.Array) -> jax.Array:
+    def scores(self, received: jax.Array) -> jax.Array:
         """How similar the received numbers are to each pattern: of float[D], the sum of all, or float[m, D], one by one."""
         mask = self._counted * np.repeat([self._clear(size) for size in self._sizes], self._sizes)
 
@@ -77,9 +77,9 @@ class Canary(AtHome):
             return (self.pattern(number) / LARGE * mask) @ mine
 
         numbers = jnp.arange(self.canaries)
-        if heard.ndim == 1:
-            return jax.lax.map(lambda number: one(number, heard), numbers, batch_size=_GROUP)
-        return jax.lax.map(lambda pair: one(*pair), (numbers, heard), batch_size=_GROUP)
+        if received.ndim == 1:
+            return jax.lax.map(lambda number: one(number, received), numbers, batch_size=_GROUP)
+        return jax.lax.map(lambda pair: one(*pair), (numbers, received), batch_size=_GROUP)
 
     @property
     def _sizes(self) -> list[int]:
@@ -87,7 +87,7 @@ class Canary(AtHome):
 
     @property
     def _counted(self) -> np.ndarray:
-        """0 where a number says how many people there are, which no canary touches; else 1."""
+        """0 where a number is the count of people, which no canary changes; else 1."""
         return np.repeat([0.0 if PEOPLE in leaf.path else 1.0 for leaf in self.update.leaves], self._sizes)
 
     def _clear(self, size: int) -> bool:
@@ -120,9 +120,9 @@ class CanaryOrganisation(Canary):
         """One organisation."""
         return {"sign": jnp.where(jnp.asarray(coins), 1.0, -1.0)[None]}
 
-    def scores(self, heard: jax.Array) -> jax.Array:
+    def scores(self, received: jax.Array) -> jax.Array:
         """Of what the one organisation sent, float[1, D]."""
-        return super().scores(heard[0])
+        return super().scores(received[0])
 
 
 class CanaryPositions(Canary):
@@ -139,9 +139,9 @@ class CanaryPositions(Canary):
         padded = np.pad(coins, (0, -coins.size % numbers)).reshape(-1, numbers)
         return {"has": jnp.asarray(padded, jnp.float32)}
 
-    def scores(self, heard: jax.Array) -> jax.Array:
+    def scores(self, received: jax.Array) -> jax.Array:
         """Each estimate of 0 or 1, float[devices, D], minus 0.5."""
-        return heard.reshape(-1)[: self.canaries] - 0.5
+        return received.reshape(-1)[: self.canaries] - 0.5
 
 
 def in_one_sum(mechanism: Mechanism) -> bool:

@@ -143,7 +143,7 @@ def _people(plan: Plan, users: int) -> Population:
 
 
 def _described(world: Population, plan: Plan) -> Population:
-    """With the fields of a person that settings of the plan name; everybody's value is in the middle of its range."""
+    """With the fields of a person that settings of the plan name; each value is the middle of its range."""
     known = [field.name for field in world.catalog.person_fields]
     middle = {
         field.name: (field.low + field.high) / 2
@@ -183,7 +183,7 @@ class _AuditedRun:
         self.homes = new_homes(device_secrets(root, _SECRETS + np.arange(self.extra)))
 
     def _room(self, number: int, canaries: int) -> int:
-        """How many of the canaries a stage can tell apart: in a sum, those that have a number to themselves."""
+        """How many canaries a stage can distinguish: in a sum, those with a number of their own."""
         stage, mechanism = self.federation.plan.stages[number], self.federation.price.stages[number].mechanism
         if mechanism is None or not in_one_sum(mechanism):
             return canaries
@@ -214,25 +214,25 @@ class _AuditedRun:
         method = design_canaries(
             job.mechanism, self.federation.methods[0].catalog, _schema(job), job.weights, self.canaries
         )
-        # Where neighbours differ by one device's presence, a coin says whether the canary is there at all.
+        # Where neighbours differ by one device's presence, a coin decides whether the canary is present.
         absent = job.mechanism.always_releases and priced.exposure.relation == "add_remove"
         owns = method.owns(np.ones_like(self.coins) if absent else self.coins)
         self.homes = enter_batch(method, job.stage, self.homes, owns)
         there = self.coins if absent else np.ones(self.extra, bool)
         scores = np.zeros(self.canaries)
         for number in range(rounds.stage.rounds):
-            others, asked = self._draw(rounds, number, there)
+            others, selected = self._draw(rounds, number, there)
             made = _turn(
                 *(job, replace(job, method=method), self.federation.noise, number, self.federation.state),
-                *([bucket.own for bucket in self.federation.buckets], others, self.homes, owns, asked),
-                everybody=priced.exposure.drawn is None,
+                *([bucket.own for bucket in self.federation.buckets], others, self.homes, owns, selected),
+                others_known=priced.exposure.drawn is None,
             )
             self.federation.set_state(made[0])
             self.homes, scores = made[1], scores + np.asarray(made[2], float)
         return scores - scores.mean() if absent else scores
 
     def _draw(self, rounds: Rounds, number: int, there: np.ndarray) -> tuple[list[CohortSlots], np.ndarray]:
-        """Who is asked: of the people, bucket by bucket, and of the canaries, with -1 for the others."""
+        """The cohort: of the people, bucket by bucket, and of the canaries, with -1 for those not selected."""
         buckets, people = self.federation.buckets, len(self.federation.population)
         ids = rounds.sampler.draw(self.federation.cohort_seed, rounds.job.stage, number, people + self.extra)
         bucket, place = device_places(buckets, people)
@@ -241,11 +241,11 @@ class _AuditedRun:
             cohort_slots(place[who[bucket[who] == b]], _CHUNK, -(-one.ids.size // _CHUNK))
             for b, one in enumerate(buckets)
         ]
-        asked = np.isin(np.arange(self.extra), ids - people) & there
-        return others, np.where(asked, np.arange(self.extra), -1).astype(np.int32)
+        selected = np.isin(np.arange(self.extra), ids - people) & there
+        return others, np.where(selected, np.arange(self.extra), -1).astype(np.int32)
 
 
-@partial(jax.jit, static_argnames="everybody")
+@partial(jax.jit, static_argnames="others_known")
 def _turn(
     job: Job,
     theirs: Job,
@@ -253,27 +253,27 @@ def _turn(
     round: Any,
     state: State,
     owns: list,
-    awake: list[CohortSlots],
+    cohort: list[CohortSlots],
     homes: Home,
     their_owns: Any,
-    asked: jax.Array,
-    everybody: bool,
+    selected: jax.Array,
+    others_known: bool,
 ) -> tuple[State, Home, jax.Array]:
-    """One round with canaries: everybody's state after it, the canaries' homes, and their scores."""
+    """One round with canaries: the state after it, the canaries' homes, and their scores."""
     broadcast = state.broadcast(round)
-    moved, known, _ = fold(job, broadcast, state.homes, owns, awake)
-    (their_homes,), (reports,) = step_cohort(theirs, broadcast, [homes], [their_owns], [CohortSlots(asked[None], 1)])
+    moved, known, _ = fold(job, broadcast, state.homes, owns, cohort)
+    (their_homes,), (reports,) = step_cohort(theirs, broadcast, [homes], [their_owns], [CohortSlots(selected[None], 1)])
     total = server.add_reports(job.mechanism, known, reports)
     params, memory, _ = close_round(job, key, broadcast.round, state.params, state.memory, [total])
     if job.mechanism.always_releases:
         (payloads, n), noise = total, noise_key(key, job.stage, broadcast.round)
         sums = job.mechanism.estimate(noise, payloads, n, broadcast.public_state)[0]
-        # Whoever attacks one person may know all others; not, where chance drew the cohort, who of them was asked.
-        others = flat_estimate({name: known[0][0][name] for name in sums}) if everybody else 0.0
-        heard = flat_estimate(sums) - others
+        # An attacker may know all other people, but not which of them were selected where the cohort is drawn at random.
+        others = flat_estimate({name: known[0][0][name] for name in sums}) if others_known else 0.0
+        received = flat_estimate(sums) - others
     else:
-        heard = jnp.where(reports.sent[:, None], estimate_each(job.mechanism, _schema(job), reports), 0.0)
-    return State(params, memory, moved), their_homes, _canary(theirs).scores(heard)
+        received = jnp.where(reports.sent[:, None], estimate_each(job.mechanism, _schema(job), reports), 0.0)
+    return State(params, memory, moved), their_homes, _canary(theirs).scores(received)
 
 
 def _schema(job: Job) -> Schema:

@@ -119,13 +119,13 @@ class Tap:
             return ObservedRound(
                 items, bias, *map(np.asarray, (rows["items"].index, rows["items"].value, rows["bias"].value))
             )
-        readable = _hear(self.replay.job, self.replay.broadcast(self.round), jax.random.key(self.round), reports)
+        readable = _observed(self.replay.job, self.replay.broadcast(self.round), jax.random.key(self.round), reports)
         every = np.broadcast_to(np.arange(bias.size), readable["bias"].shape)
         return ObservedRound(items, bias, every, readable["items"], readable["bias"])
 
 
-def _hear(job: Job, broadcast: Broadcast, key: jax.Array, reports: Report) -> dict[str, np.ndarray]:
-    """What can be made of each message by itself; where only a noisy sum leaves the server, that sum, for everybody."""
+def _observed(job: Job, broadcast: Broadcast, key: jax.Array, reports: Report) -> dict[str, np.ndarray]:
+    """The estimate from each single message; where only a noisy sum leaves the server, that sum, for every device."""
     empty = zero_total(job.mechanism, broadcast.params, job.trains, job.weights)[0]
     if job.mechanism.always_releases:
         total = job.mechanism.add(empty, reports.payload, reports.weight, reports.sent)

@@ -29,12 +29,12 @@ def infer_interactions(
     if ids.size < 4:
         raise PlanError(f"interactions needs at least 4 people, two known to the attacker and two not, got {ids.size}.")
     had = seen_mask(log, ids, np.arange(log.catalog.n_items))
-    told = np.arange(ids.size) % 2 == 0
-    counts = had[told].sum(0)
+    known = np.arange(ids.size) % 2 == 0
+    counts = had[known].sum(0)
     evidence = row_features(observed_updates(run, ids, messages, seed), log.catalog.n_items)
     blind = np.zeros((*had.shape, 0))
     by_message, by_popularity = (
-        guess_interactions(with_popularity(part, counts), had, told, seed) for part in (evidence, blind)
+        guess_interactions(with_popularity(part, counts), had, known, seed) for part in (evidence, blind)
     )
     return by_message, by_popularity
 
@@ -43,7 +43,9 @@ def observed_updates(run: Run, ids: np.ndarray, messages: int, seed: int = 0) ->
     """The mean estimate from single messages, leaf by leaf [M, ...]."""
     number = max((n for n, stage in enumerate(run.price.stages) if stage.mechanism is not None), default=None)
     if number is None:
-        raise PlanError(f"Nothing is sent in {run.plan.name}, so there is nothing to hear; choose a plan that learns.")
+        raise PlanError(
+            f"Nothing is sent in {run.plan.name}, so there is nothing to infer from; choose a plan that sends something."
+        )
     replay = Replay(run, number)
     homes, own = replay.devices(ids, budgets=False)
     rounds = min(messages, run.price.stages[number].messages)
@@ -74,9 +76,9 @@ def _schema(job: Job) -> Schema:
     return job.update
 
 
-def _leaves(job: Job, heard: np.ndarray) -> dict[str, np.ndarray]:
+def _leaves(job: Job, observed: np.ndarray) -> dict[str, np.ndarray]:
     """The estimates, split into the leaves of an update."""
     leaves = _schema(job).leaves
     ends = np.cumsum([int(np.prod(leaf.shape)) for leaf in leaves])[:-1]
-    parts = np.split(heard, ends, axis=1)
+    parts = np.split(observed, ends, axis=1)
     return {leaf.path: part.reshape(-1, *leaf.shape) for leaf, part in zip(leaves, parts)}

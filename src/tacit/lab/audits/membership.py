@@ -93,7 +93,7 @@ def _some(people: int, share: float, seed: list[int]) -> np.ndarray:
 def model_answers(models: Models, log: Population, ids: np.ndarray) -> list[ModelAnswers]:
     """The outputs of released models for some people: lists for their features alone, and losses on their histories."""
     if not log.catalog.person_fields:
-        raise DataError("Membership needs people with features, and this log has none; the world 'movies' has some.")
+        raise DataError("Membership needs people with features, and this log has none; the dataset 'movies' has some.")
     length = power_of_two(int(log.lengths[ids].max(initial=1)))
     parts = []
     for start in range(0, ids.size, _BATCH):

@@ -70,7 +70,7 @@ def _last_of_pair(log: Events) -> np.ndarray:
 
 
 def _count_repeats(log: Events, policy: str, notes: list[str]) -> None:
-    """Rows that say again what another row found: same device, item and time."""
+    """Rows that repeat another row: same device, item and time."""
     if log.time is None:
         return
     again = (log.user[1:] == log.user[:-1]) & (log.time[1:] == log.time[:-1])

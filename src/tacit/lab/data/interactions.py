@@ -79,9 +79,9 @@ def interactions(
     absent; any other name must be there. Times are dates, ISO text or epoch numbers; without a zone they are UTC.
     `silo` names the column of the organisation that holds an event; a user of two organisations becomes two devices,
     as neither organisation may see the other's half. `items` and `people` are tables about items and people, with the
-    same identifier column; `context` names further columns of the log, `person` columns that say the same in all rows of
-    a user and become fields of the user. `kinds` says how to read a column: categorical, multi ('a|b' or a list),
-    numeric or words; what it does not say is inferred. `never` names a column of true and false: an item that a user
+    same identifier column; `context` names further columns of the log, `person` columns with one value in all rows of
+    a user and become fields of the user. `kinds` sets how to read a column: categorical, multi ('a|b' or a list),
+    numeric or words; other columns are inferred. `never` names a column of true and false: an item that a user
     marks so in any row is never shared by that user, so no method learns from it.
     `duplicates`: "keep" every row; "latest" or "first" keeps one event for each user and item; "error" refuses a row
     that occurs twice. Then `on_few`: "drop" leaves out users with fewer than `min_events` events, "error" refuses them.
@@ -172,7 +172,7 @@ def _context(table: Table, names: Sequence[str], kinds: Mapping[str, str]) -> tu
 
 
 def _of_user(table: Table, name: str, kind: str | None, users: Codes) -> tuple[Field, np.ndarray]:
-    """A column that says the same in all rows of a user: the field, and a row of values for each user."""
+    """A column with one value in all rows of a user: the field, and a row of values for each user."""
     column = table.column(table.require(name, "users' own columns"))
     field, values = encode_field(column, name, kind)
     absent = absent_in(column)
@@ -194,7 +194,7 @@ def _refuse_changes(column: pl.Series, values: np.ndarray, users: Codes, first: 
         row = int(differs[0])
         one, other = (column[at] for at in (int(first[users.codes[row]]), row))
         raise DataError(
-            f"Column {column.name!r} must say the same in every row of a user, got {one!r} and {other!r} for user "
+            f"Column {column.name!r} must have one value in every row of a user, got {one!r} and {other!r} for user "
             f"{str(users.names[users.codes[row]])!r}; mend it, or pass a table of people with one row each."
         )
 

@@ -44,7 +44,7 @@ class Table:
         """The name, if there is such a column; else a sentence with the nearest."""
         if name not in self.names:
             where = self.called[:1].upper() + self.called[1:]
-            raise DataError(unknown(f"{where}, asked for its {role},", name, self.names, "column"))
+            raise DataError(unknown(f"{where}, read for its {role},", name, self.names, "column"))
         return name
 
     def column(self, name: str) -> pl.Series:

@@ -14,7 +14,7 @@ from tacit.nets.neural.text import CatalogWithText, hashed_vectors, tokens_of
 def with_word_vectors(log: Population, path: str | Path, tokens: int = 30) -> Population:
     """The log with a frozen vector for every word its catalog uses; a word the file does not have gets a hashed one.
 
-    Hashed vectors are as long as the file's, so that neither drowns the other. A note says how many were found.
+    Hashed vectors are as long as the file's, so that neither outweighs the other. A note has how many were found.
     """
     about, words = tokens_of(log.catalog, tokens)
     found = read_vectors(path, {word.lower() for word in words})

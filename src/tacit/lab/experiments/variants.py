@@ -1,4 +1,4 @@
-"""Variants: plans with some of their settings changed, each under a name that says which."""
+"""Variants: plans with some of their settings changed, each under a name that shows which."""
 
 import itertools
 import json
@@ -156,7 +156,7 @@ def variant_name(name: str, setting: Mapping[str, Any]) -> str:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """A plan that is named twice is told apart by a number."""
+    """A plan that is named twice gets a number."""
     return [name if (n := names[:i].count(name)) == 0 else f"{name} ({n + 1})" for i, name in enumerate(names)]
 
 

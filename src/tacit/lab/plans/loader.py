@@ -149,7 +149,7 @@ def _promised(plan: Plan, epsilon: float) -> Plan:
     if plan.stages[sending[0] - 1].privacy["mechanism"] == "none":
         raise PlanError(
             f"epsilon = {epsilon:g} is an empty promise: {plan.name} adds no noise; name a mechanism, such as 'gaussian' "
-            "(noise at the server) or 'laplace' (noise at home), with the setting privacy.mechanism."
+            "(noise at the server) or 'laplace' (noise on the device), with the setting privacy.mechanism."
         )
     return plan.with_setting(f"{sending[0]}.privacy.epsilon", epsilon)
 
@@ -268,7 +268,7 @@ def refusals(method: str) -> dict[str, str]:
     """
     stage = suggested(method).stages[0]
     if sampler_of(stage).fitted != "rounds":
-        return dict.fromkeys(mechanism_names(), "the lab fits the model, and no mechanism is asked")
+        return dict.fromkeys(mechanism_names(), "the lab fits the model to pooled data, without a mechanism")
     if not stage.rounds:
         return dict.fromkeys(mechanism_names(), "nothing leaves the device")
     made, rule = build(stage, Catalog(1)), build_rule(stage.server)

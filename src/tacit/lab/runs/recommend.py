@@ -63,7 +63,7 @@ def _devices(population: Population, users: Iterable[Any] | None) -> np.ndarray:
     if missing:
         near = [str(_name(population, device)) for device in range(min(3, len(population)))]
         raise DataError(
-            f"recommend knows no user {missing[0]!r}; users are called like {', '.join(map(repr, near))}. For somebody "
+            f"recommend knows no user {missing[0]!r}; users are called like {', '.join(map(repr, near))}. For a user "
             "who was not in the log, pass history=[...]."
         )
     return np.array([device for user in users for device in known[str(user)]], np.int64)

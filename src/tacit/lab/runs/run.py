@@ -77,7 +77,7 @@ class Run:
     split: Split | None = None  # what was held out, where a protocol did
     evaluation: EvaluationResult | None = None
     cost: dict[str, float] | None = (
-        None  # what a round asks of a device, where `tacit.lab.runs.device_cost.cost` measured it
+        None  # what a round costs a device, where `tacit.lab.runs.device_cost.cost` measured it
     )
     leakage: "list[Leak]" = field(default_factory=list)  # what attacks on its messages found, where they were tried
 

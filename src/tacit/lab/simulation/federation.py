@@ -1,6 +1,6 @@
 """A federation in memory: the homes of all devices, the server's parameters, and the rounds of each stage.
 
-It knows the plan and the population; it knows no folder, no progress bar and no clock. `simulate` drives it.
+It holds the plan and the population, but no folder, progress bar or clock. `simulate` drives it.
 """
 
 import math

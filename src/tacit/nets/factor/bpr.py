@@ -93,7 +93,7 @@ def kth_unowned(k: jax.Array, had: OwnedItems) -> jax.Array:
     [0, 2, 5, 6]
     """
     before = jnp.ones((), jnp.int32)
-    for gaps in reversed(had.levels):  # the last entry not above k says where to look on the level below
+    for gaps in reversed(had.levels):  # the last entry not above k is where to look on the level below
         width = min(BRANCHES, gaps.shape[0])
         start = jnp.minimum(BRANCHES * jnp.maximum(before - 1, 0), gaps.shape[0] - width)
         before = start + (jax.lax.dynamic_slice_in_dim(gaps, start, width) <= k).sum(dtype=jnp.int32)

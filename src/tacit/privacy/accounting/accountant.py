@@ -154,7 +154,7 @@ def _simplest(event: Event, relation: Relation) -> Event:
             if relation == "add_remove":
                 raise PlanError(
                     f"{event!r} cannot be accounted for under add_remove: a message shows that its sender took part; "
-                    "ask for zero_out or replace_one."
+                    "use zero_out or replace_one."
                 )
             return Unbounded("no randomness") if math.isinf(epsilon) else Pure(epsilon / parts)
         case FixedPure(epsilon, cohort, devices):
@@ -187,7 +187,7 @@ def _check_replaced(event: Event, relation: Relation) -> None:
     if relation != "replace_one":
         raise PlanError(
             f"{event!r} cannot be accounted for under {relation}: a cohort of fixed size is analysed under "
-            "replace_one; ask for that, or draw the cohort with the sampler 'poisson'."
+            "replace_one; use that, or draw the cohort with the sampler 'poisson'."
         )
 
 

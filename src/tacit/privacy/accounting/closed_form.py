@@ -122,4 +122,4 @@ def check_delta(delta: float, devices: int, where: str = "delta") -> None:
 def check_delta_range(delta: float, where: str = "delta") -> None:
     """Refuse a δ outside [0, 1)."""
     if not 0 <= delta < 1:
-        raise PlanError(f"{where} must be at least 0 and below 1, got {delta!r}; 0 asks for pure ε.")
+        raise PlanError(f"{where} must be at least 0 and below 1, got {delta!r}; 0 means pure ε.")

@@ -20,9 +20,9 @@ SMALLEST_DELTA = 1e-10  # below it, rounding in the fast Fourier transform no lo
 _TAIL = 9.0  # standard deviations of noise inside the grid; what lies beyond, 1e-19, counts as lost
 _STEP = 1e-4  # the coarsest grid, unless the range would need too many points
 _POINTS = 2**18  # the most points for one event; eight times as many for a composition
-_HIGHEST = 600.0  # e^−ε is still a number; above it a grid says nothing
+_HIGHEST = 600.0  # e^−ε is still a number; above it a grid has no information
 _LEFT_OUT = 1e-15  # mass that composing may leave out
-_ROUNDING = 1e-14  # what the transform may add or lose; δ is asked for with this much to spare
+_ROUNDING = 1e-14  # what the transform may add or lose; δ is computed with this much to spare
 
 Curve = Callable[[np.ndarray], np.ndarray]
 
@@ -264,7 +264,7 @@ def pld_fixed(devices: int, cohort: int, multiplier: float, rounds: int, delta: 
     """ε of `rounds` rounds, each with a cohort of fixed size drawn without replacement; replace-one.
 
     `multiplier` is the standard deviation of the noise over how far the cohort's result moves when one member is
-    replaced: z in σ = z·2S/M. The lower end is reached when one device says the opposite of all others.
+    replaced: z in σ = z·2S/M. The lower end is reached when one device sends the opposite of all others.
     """
     spent = ((FixedGaussian(2 * multiplier, cohort, devices), rounds),)
     lower = attack_lower_bound(cohort / devices, multiplier, rounds, delta)

@@ -42,7 +42,7 @@ class RandomizedCooccurrence(Bits):
     Guarantee:
         Unit interaction: as `randomized_response`, for any odds: max(ln p/q, ln (1 − q)/(1 − p)) for one interaction more or less,
         the sum of the two for a swap. Unit user: cap times a swap between any two people (replace-one), because the reports of
-        two people differ in at most cap answers each way, whatever was drawn. Whoever reads the message. The counts
+        two people differ in at most cap answers each way, whatever was drawn. It holds against any reader of the message. The counts
         of pairs are computed from the messages and cost nothing more. All estimates are unbiased, but of the reported items.
 
     Paper: Gao et al., "DPLCF: differentially private local collaborative filtering" (SIGIR 2020), with the inverse of
@@ -66,7 +66,7 @@ class RandomizedCooccurrence(Bits):
     )
 
     def check_settings(self) -> None:
-        """Refuse odds that say nothing or too much, and a unit that is not kept."""
+        """Refuse odds from which nothing can be estimated, and a unit that is not kept."""
         if self.p is None and self.q is None:
             super().check_settings()
         else:
@@ -215,7 +215,7 @@ class RandomizedCooccurrence(Bits):
         return bounded(self.cap * self.epsilons()[1], self.parts), 1
 
     def claim(self, exposure: Exposure) -> tuple[Claim, ...]:
-        """As the unit says."""
+        """By the unit."""
         if self.cap is None:
             return super().claim(exposure)
         words = (

@@ -34,14 +34,14 @@ class GaussianMechanism(Clipped):
     gets noise/α, the step turns it into noise, and the accountant is given noise/α.
 
     With `quantile` the bound moves from round to round, towards that quantile of the updates' lengths: `clip` is where it
-    starts, `quantile_rate` how fast it moves (0.2), and each report also says whether its update was within. The
+    starts, `quantile_rate` how fast it moves (0.2), and each report also has whether its update was within. The
     server adds `quantile_noise` to that count, in people. `noise` then covers sum and count together, and the sum gets
     what remains (see `tacit.privacy.mechanisms._parts.clipped_sum`).
 
     Guarantee:
         `central`: (ε, δ) for everything released, all rounds together, unit user; the server sees every clipped report
         and must be trusted. Randomly drawn cohorts make it stronger, as long as it stays secret who was drawn. `local`:
-        (ε, δ) of each message between any two updates of one device, whoever reads it. Unbiased for the clipped
+        (ε, δ) of each message between any two updates of one device, against any reader. Unbiased for the clipped
         update. noise = 0 is ε = ∞. The bound may be any, and may move: ε counts in multiples of it.
 
     Paper: Balle and Wang, "Improving the Gaussian mechanism for differential privacy" (ICML 2018).
@@ -145,7 +145,7 @@ class GaussianMechanism(Clipped):
         return event, 1 if isinstance(event, Gaussian) else count
 
     def relation(self, exposure: Exposure) -> Literal["replace_one", "add_remove"]:
-        """The neighbours of the claim: any two updates at home, the sampler's at the server."""
+        """The neighbours of the claim: any two updates on the device, the sampler's at the server."""
         return "replace_one" if self.place == "local" else exposure.relation
 
     def claim(self, exposure: Exposure) -> tuple[Claim, ...]:

@@ -27,7 +27,7 @@ class Harmony(Local):
     Guarantee:
         ε-local differential privacy of one message between any two updates of one device (replace-one, unit user):
         positions do not depend on data, each sign has odds that differ by at most e^(ε/k), and there are k. Unbiased
-        for the clipped update; variance of a number B²·((D/k)·coth²(ε/2k) − t²), so `spread` says when the noise dominates.
+        for the clipped update; variance of a number B²·((D/k)·coth²(ε/2k) − t²), so `spread` shows when the noise dominates.
 
     Paper: Nguyên et al., "Collecting and analyzing data from smart device users with local differential privacy"
     (2016); k > 1 as in Shin et al., "Privacy enhanced matrix factorization for recommendation with local differential

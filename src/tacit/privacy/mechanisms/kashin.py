@@ -108,7 +108,7 @@ def _sylvester(size: int) -> np.ndarray:
 def represent(frame: Frame, x: jax.Array) -> jax.Array:
     """Coefficients a with Uᵀ·a = x, nearly level (Lyubarskii and Vershynin 2010).
 
-    ⌊ln N⌋ times: cut U·y to ±M, take what the cut part says off y, halve M. What is left at the end is added uncut, so
+    ⌊ln N⌋ times: cut U·y to ±M, subtract the cut part from y, halve M. What is left at the end is added uncut, so
     that the sum is x exactly.
     """
 
@@ -215,7 +215,7 @@ class Kashin(Local):
         return FlatTotal({"bits": bits}, jnp.zeros(weights, jnp.int32), layout)
 
     def add(self, total: Any, payloads: Any, weights: jax.Array, sent: jax.Array) -> Any:
-        """Sum the bits, as ±1, where their seeds say: whole numbers, exact in any order."""
+        """Sum the bits, as ±1, at the positions of their seeds: whole numbers, exact in any order."""
         del weights  # each device counts once
         bits = total.sums["bits"]
         place = jax.vmap(lambda seed: coordinates(seed, self.count, bits.size))(payloads["seed"])
@@ -264,7 +264,7 @@ def truth(epsilon: float, count: int) -> float:
 
 
 def debias(epsilon: float, count: int) -> float:
-    """c = (e^ε + 2^k − 1)/(e^ε − 1): what a told bit stands for."""
+    """c = (e^ε + 2^k − 1)/(e^ε − 1): what a sent bit stands for."""
     if not epsilon > 0:
         raise PlanError(f"epsilon must be above 0 for an unbiased estimate, got {epsilon!r}.")
     return 1 + 2**count / math.expm1(epsilon) if epsilon < 700 else 1.0

@@ -82,7 +82,7 @@ class Laplace(Local, Summed):
             )
         if self.clip == "elements" and self.scale is not None:
             raise PlanError(
-                f"privacy.scale = {self.scale:g} does not say an ε under clip = 'elements', where ε depends on how "
+                f"privacy.scale = {self.scale:g} does not determine an ε under clip = 'elements', where ε depends on how "
                 "many numbers there are; give epsilon instead."
             )
         if self.scale is not None and self.epsilon_per_message is not None:
@@ -148,7 +148,7 @@ class Laplace(Local, Summed):
     @property
     def _planned(self) -> float:
         if self.cohort is None:
-            raise PlanError("privacy of laplace does not know its cohort yet; settle the mechanism for a population.")
+            raise PlanError("privacy of laplace has no cohort yet; settle the mechanism for a population.")
         return self.cohort
 
     def noise_scale(self, numbers: int) -> float:

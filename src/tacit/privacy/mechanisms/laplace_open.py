@@ -1,4 +1,4 @@
-"""laplace_open: Laplace noise on an update without a bound, its weight in the clear, as a paper prints it."""
+"""laplace_open: Laplace noise on an update without a bound, its weight without noise, as a paper prints it."""
 
 import math
 from typing import Any, ClassVar, Literal

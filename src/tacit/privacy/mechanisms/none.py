@@ -16,7 +16,7 @@ class NoMechanism(Summed):
     """Send the update unchanged; sum what arrives.
 
     Guarantee:
-        None: ε = ∞, in every model, for every unit. Whoever receives a report sees the update.
+        None: ε = ∞, in every model, for every unit. Every receiver of a report sees the update.
     """
 
     messages: int | None = messages_setting()
@@ -53,6 +53,6 @@ class NoMechanism(Summed):
 
     def visible(self) -> tuple[str, ...]:
         """Everything."""
-        seen = ("no noise: whoever receives a report sees the update and its weight",)
+        seen = ("no noise: every receiver of a report sees the update and its weight",)
         rows = ("positions are visible: the bytes reveal which rows were touched",)
         return seen + rows if self.wire == "rows" else seen

@@ -19,7 +19,7 @@ from tacit.privacy.mechanisms._parts.local_dp import ASKED, Local
 from tacit.privacy.mechanisms._parts.sampled_signs import FlatTotal, layout_of
 from tacit.privacy.sampler import Exposure
 
-_CLEAR = "the scale of the update, a number computed from private data, is sent in the clear"
+_CLEAR = "the scale of the update, a number computed from private data, is sent without noise"
 _SIGNS = "covers the signs only, not the scale that is sent with them"
 
 
@@ -27,7 +27,7 @@ class QHarmony(Local):
     """Signs at k positions, as in Harmony, and a scale for them. What the scale is, is the `form`:
 
     - `clip`: a public `bound` (or the number of that name); nothing but signs is sent.
-    - `paper`: the update's own maximum, sent in the clear as printed. By the `normaliser` it is max|f|, or, as the
+    - `paper`: the update's own maximum, sent without noise, as printed. By the `normaliser` it is max|f|, or, as the
       notation reads, the signed max f: then numbers below −max f are cut, and where it is not above 0 the signs are
       fair coins.
 
@@ -73,7 +73,7 @@ class QHarmony(Local):
                 )
         elif self.epsilon is not None or self.epsilon_per_message is not None:
             raise PlanError(
-                "privacy.epsilon is a promise that form = 'paper' cannot keep: it sends a scale in the clear. Give "
+                "privacy.epsilon is a promise that form = 'paper' cannot keep: it sends a scale without noise. Give "
                 "epsilon_of_signs instead, or form = 'clip'."
             )
         elif self.epsilon_of_signs is None or (self.server == "unbiased" and self.epsilon_of_signs == 0):

@@ -18,7 +18,7 @@ class RandomizedResponse(Bits):
     Probabilities are multiples of 2⁻³², rounded to the private side, and the estimate uses the rounded ones.
 
     Guarantee:
-        Unit interaction, whoever reads the message. `symmetric`: ε for one interaction more or less (add/remove), 2ε
+        Unit interaction, against any reader of the message. `symmetric`: ε for one interaction more or less (add/remove), 2ε
         for one swapped for another (replace-one). `unary`: ε for a swap. `asymmetric`: ε one-sided only (a reported 1 is
         deniable); two-sided ε = ∞, because a reported 0 proves that the item is absent. Two people whose histories differ in h
         positions: h times as much. The estimated counts are unbiased.

@@ -26,13 +26,13 @@ class WithinOrganisation(Summed):
     """Noise for a sum over people, drawn inside the organisation: N(0, noise²) on every number, where each person adds a
     vector of length at most 1.
 
-    An update with a leaf `people` is such a sum, and says how many people are in it; the method has clipped each. The
+    An update with a leaf `people` is such a sum, and has how many people are in it; the method has clipped each. The
     server divides by that number with its noise: `people` shares each person's length 1 with the rest of the update. An update without it is one person's, and is shrunk to length 1 here. Give `epsilon` for the run and the noise
     is found, or `noise` and the ε is computed.
 
     Guarantee:
         (ε, δ) for one person, replaced by any other in the same organisation, in all that the organisation sends,
-        whoever reads it; the organisation itself sees its people's data and must be trusted. Organisations have
+        against any reader; the organisation itself sees its people's data and must be trusted. Organisations have
         different people, so all of them together cost a person no more than one does. noise = 0 is ε = ∞.
 
     Paper: McMahan et al., "Learning differentially private recurrent language models" (ICLR 2018), inside each

@@ -240,7 +240,7 @@ class Session:
         """Close the round, which took so long; its record, or None where too few reported and it must be opened again."""
         for name in self.missing:
             self._resting[name] = self.done + 1 + self.policy.rest
-        if self.cohort and self.reported < self.policy.minimum:  # an empty cohort needs no minimum to hide in
+        if self.cohort and self.reported < self.policy.minimum:  # an empty cohort needs no minimum: it reveals nothing
             self.tries += 1
             self._write_open()
             return None

@@ -24,7 +24,7 @@ class Pool(NamedTuple):
 
 
 def pool(population: Population) -> Pool:
-    """The sequences of all users of all devices; event fields `person` and `sequence` tell them apart, as on a device."""
+    """The sequences of all users of all devices; event fields `person` and `sequence` separate them, as on a device."""
     owner, fields = owners(population), population.catalog.event_fields
     context = np.zeros((owner.size, 0)) if population.context is None else population.context
     person, sequence = (field_column(fields, context, name) for name in ("person", "sequence"))  # pyright: ignore[reportArgumentType]

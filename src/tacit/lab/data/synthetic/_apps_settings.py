@@ -40,7 +40,7 @@ class AppsSettings:
     # Return: else, with probability `back`, to an earlier app of the session, geometric over the most recent first.
     back: float = 0.362
     back_first: float = 0.582
-    # Transition: else by preference, rhythm, links shared by everybody and links of one's own.
+    # Transition: else by preference, rhythm, links shared by all users and links of one's own.
     shared_rank: float = 0.476  # scale of the rank-6 part
     shared_links: float = 1.895  # strength of the sparse links
     links: int = 3  # sparse links of each app

@@ -74,7 +74,7 @@ class _Titles:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """What the catalog says about the columns."""
+        """The fields of the catalog."""
         title = Field("title", "words", TITLE, self.vocabulary)
         return Field("genres", "multi", len(GENRES), GENRES), title, Field("year", "numeric")
 

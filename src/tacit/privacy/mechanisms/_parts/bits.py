@@ -122,7 +122,7 @@ class Bits(Local):
         return Spread(1.0, math.sqrt(q * (1 - q) / reports) / (p - q))
 
     def floor(self, reports: float) -> float | None:
-        """√(M·q(1 − q))/(p − q): the noise of the count of a position that nobody has."""
+        """√(M·q(1 − q))/(p − q): the noise of the count of a position whose true count is 0."""
         return self.spread(1, reports).noise * reports
 
     def describe(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Sums of updates clipped in L2 norm, with normal noise; the clip bound may follow a quantile of the updates' norms.
 
 
-Beside its update x, at most C long, a device says whether it was within the round's bound C: b = +½ where it was, −½ where
+Beside its update x, at most C long, a device sends whether it was within the round's bound C: b = +½ where it was, −½ where
 it was not. The server adds noise to both sums and moves the bound by the share of those who were within:
 
     share = ½ + (Σ b + N(0, s²)) / M          M: the planned size of the cohort; a device that does not report counts as ½
@@ -142,7 +142,7 @@ class Clipped(Summed):
     @property
     def _planned(self) -> float:
         if self.cohort is None:
-            raise PlanError("privacy of gaussian does not know its cohort yet; settle the mechanism for a population.")
+            raise PlanError("privacy of gaussian has no cohort yet; settle the mechanism for a population.")
         return self.cohort
 
     def describe(self) -> dict[str, Any]:
@@ -172,7 +172,7 @@ class Clipped(Summed):
 
 
 def count_noise(noise: float, cohort: float) -> float:
-    """s, where a plan does not say it: a twentieth of the cohort, or as much more as keeps its cost to 1/100 of 1/z².
+    """s, where a plan does not set it: a twentieth of the cohort, or as much more as keeps its cost to 1/100 of 1/z².
 
     In a small cohort the bound is less accurate, rather than the update noisier.
 

@@ -402,7 +402,7 @@ class _GivenWords:
         self.count = self.rows[0].size
         self.spare = jnp.asarray(spare, jnp.uint32).reshape(-1, 2)
         if not self.spare.shape[0]:
-            raise ValueError("Spare words must be at least one pair, got none; spare_pairs says how many.")
+            raise ValueError("Spare words must be at least one pair, got none; spare_pairs has how many.")
 
     def column(self, at: jax.Array) -> list[jax.Array]:
         """The words of one draw."""

@@ -1,4 +1,4 @@
-"""Local differential privacy: what mechanisms share whose every message is private by itself, whoever reads it."""
+"""Local differential privacy: what mechanisms share whose every message is private by itself, against any reader."""
 
 from dataclasses import replace
 from typing import Any, Literal, Self

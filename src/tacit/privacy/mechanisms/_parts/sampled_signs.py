@@ -217,7 +217,7 @@ def sign_value(numbers: int, count: int, coin_bias: int) -> float:
 
 
 def plus_below(value: jax.Array, coin_bias: int) -> jax.Array:
-    """uint32: a 32-bit coin below it says plus. 2³¹·(1 + t·coin_bias/2³¹); at t = ±1 exactly 2³¹ ± coin_bias."""
+    """uint32: a 32-bit coin below it means plus. 2³¹·(1 + t·coin_bias/2³¹); at t = ±1 exactly 2³¹ ± coin_bias."""
     steep = np.float32(coin_bias)
     steep = steep if int(steep) >= coin_bias else np.nextafter(steep, np.float32(np.inf))
     tilt = jnp.minimum((jnp.abs(value) * steep).astype(jnp.uint32), jnp.uint32(coin_bias))
