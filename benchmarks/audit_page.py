@@ -34,7 +34,7 @@ def interactions() -> str:
     ]
     chart = next(iter(found["interactions"].values()))
     lines.append(
-        ["popularity alone", "nothing is heard", span(chart["popularity"]), f"{chart['popularity_auc']:.3f}", "–"]
+        ["popularity alone", "nothing is observed", span(chart["popularity"]), f"{chart['popularity_auc']:.3f}", "–"]
     )
     return f"{found['world']}.\n\n{table(['plan', 'claim', 'accuracy', 'AUC', 'TPR at 1 %'], lines)}"
 

@@ -2,7 +2,7 @@
 
     python benchmarks/fpl_privacy.py                                   # three seeds, every log that is there
     python benchmarks/fpl_privacy.py --log ml-latest-small --seed 0    # a part, into a file of its own
-    python benchmarks/fpl_privacy.py --log ml-1m --only "lies first"   # the variants with these words
+    python benchmarks/fpl_privacy.py --log ml-1m --only "randomised bits first"   # the variants with these words
     python benchmarks/fpl_privacy.py --merge                           # parts into what is kept; theirs count
     python benchmarks/fpl_privacy.py --people 500 2000 8000 32000      # how many people it takes, on a synthetic log
     python benchmarks/fpl_privacy.py --shares                          # what each share reveals; `tacit device share` shows it
@@ -61,10 +61,10 @@ def variants(log: Log) -> Iterator[tuple[str, Plan]]:
         yield f"pFPL, π = {pi:g}", choose("fpl", {"rounds": rounds, "hyper.pi": pi})
     yield "pFPL, π = 0.5, kept coins", choose("fpl", {"rounds": rounds, "hyper.pi": 0.5, "hyper.pi_memo": True})
     for epsilon in CENTRAL:
-        yield f"noise at the server, ε = {epsilon:g}", choose("fpl-dp", epsilon=epsilon)
+        yield f"central noise, ε = {epsilon:g}", choose("fpl-dp", epsilon=epsilon)
     for epsilon in LOCAL:
         privacy = {"mechanism": "qharmony", "form": "clip", "bound": 0.5, "epsilon": epsilon}
-        yield f"noise at home, ε = {epsilon:g}", choose("fpl-dp", {"privacy": privacy, "rounds": 5})
+        yield f"local noise, ε = {epsilon:g}", choose("fpl-dp", {"privacy": privacy, "rounds": 5})
 
 
 def measured(name: str, log: Log, run: Run, seed: int, truth: bool = False) -> dict[str, Any]:
@@ -81,8 +81,8 @@ def measured(name: str, log: Log, run: Run, seed: int, truth: bool = False) -> d
     return made
 
 
-def lies_of(people: Population, epsilon: float, seed: int) -> tuple[Population, np.ndarray]:
-    """Everybody's history through randomised response, by the devices' own code; as a log and as bits."""
+def randomised_bits(people: Population, epsilon: float, seed: int) -> tuple[Population, np.ndarray]:
+    """All histories through randomised response, by the devices' own code; as a log and as bits."""
     plan = choose("dplcf", epsilon=epsilon)
     federation = Federation(plan, people, seed=seed, performance=Performance(grid=GRID))
     job = cooccurrence_job(federation)
@@ -93,12 +93,12 @@ def lies_of(people: Population, epsilon: float, seed: int) -> tuple[Population, 
 
 
 def randomised_first(log: Log, epsilon: float, seed: int) -> dict[str, Any]:
-    """Learn from lies, which may be told to anybody; answer at home from the truth."""
+    """Learn from randomised bits, which need no trust; score on the device from the true history."""
     people = log.split.train
-    lies, bits = lies_of(people, epsilon, seed)
+    noisy, bits = randomised_bits(people, epsilon, seed)
     plan = choose("fpl", {"rounds": EPOCHS * log.triples, "hyper.pi": 1.0, "hyper.steps": 1000})
-    run = simulate(plan, lies, seed=seed, quiet=True)
-    made = measured(f"lies first, ε = {epsilon:g}", log, run, seed, truth=True)
+    run = simulate(plan, noisy, seed=seed, quiet=True)
+    made = measured(f"randomised bits first, ε = {epsilon:g}", log, run, seed, truth=True)
     had = seen_mask(people, np.arange(len(people)), np.arange(people.catalog.n_items))
     said = {"attack": "believe every word", "rounds": 1, **score_reconstruction(bits, had)._asdict()}
     promised = {"epsilon": epsilon, "delta": 0.0, "unit": "interaction", "trust": "nobody"}
@@ -110,7 +110,7 @@ def everything(log: Log) -> Iterator[tuple[str, Callable[[int], dict[str, Any]]]
     for label, plan in variants(log):
         yield label, partial(learned, label, plan, log)
     for epsilon in FIRST:
-        yield f"lies first, ε = {epsilon:g}", partial(randomised_first, log, epsilon)
+        yield f"randomised bits first, ε = {epsilon:g}", partial(randomised_first, log, epsilon)
 
 
 def learned(label: str, plan: Plan, log: Log, seed: int) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def among(users: int) -> Iterator[dict[str, Any]]:
     for seed in SEEDS:
         for label, make in everything(log):
             if label.startswith(
-                ("Top-Pop", "noise at the server, ε = 2", "noise at the server, ε = 8", "lies first, ε = 2")
+                ("Top-Pop", "central noise, ε = 2", "central noise, ε = 8", "randomised bits first, ε = 2")
             ):
                 row = {"people": users, **make(seed)}
                 kept = {name: row[name] for name in ("people", "name", "seed", "epsilon", "delta", "unit", "trust")}

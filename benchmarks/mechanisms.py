@@ -26,7 +26,7 @@ BASE = {"epsilon": 4.0, "devices": 10_000, "numbers": 256}
 SWEEPS = {"epsilon": [1.0, 2.0, 4.0, 8.0], "devices": [1000, 10_000, 100_000], "numbers": [64, 256, 1024]}
 COUNTS = [1, 2, 4, 8]
 REPEATS = {1000: 8, 10_000: 3, 100_000: 1}  # runs of so many devices
-PROFILES = {"everybody agrees on every number": 1, "everybody touches one number in twenty": 20}
+PROFILES = {"all devices agree on every number": 1, "each device touches one number in twenty": 20}
 
 
 class Way(NamedTuple):

@@ -28,7 +28,7 @@ from tacit_papers import prices
 TRUSTED = {"nobody": "nobody", "server": "the server", "organisation": "the organisation"}
 NETWORKS = {
     "gru4rec": (
-        "a gated recurrent unit over the session; every step asks for the next",
+        "a gated recurrent unit over the session; every step predicts the next",
         "Hidasi et al. 2016, Hidasi and Karatzoglou 2018",
     ),
     "bert4rec": ("a transformer that fills gaps; the last gap is the next item", "Sun et al. 2019"),
@@ -136,7 +136,7 @@ def parameters() -> str:
     return table(["plan", "network", "parameters for n items", "after"], lines)
 
 
-def heard() -> str:
+def intersection() -> str:
     """What an attacker who hears reports again and again knows of people's items."""
     log = dataset("movies", users=500, items=600)
     fresh = {"privacy.epsilon": None, "privacy.epsilon_per_message": 1.0}
@@ -167,6 +167,6 @@ BLOCKS = [
     ),
     Block("docs/synthetic-data.md", "constants", HERE, constants, "seconds"),
     Block("docs/sequential.md", "parameters", HERE, parameters, "seconds"),
-    Block("docs/dplcf.md", "heard", HERE, heard, "minutes", 1),
+    Block("docs/dplcf.md", "intersection", HERE, intersection, "minutes", 1),
 ]
 PICTURES = [Picture("demo.svg", "tacit demo", draw_demo, "minutes")]

@@ -59,7 +59,7 @@ def kept_share() -> str:
         world, people = label.split()
         shares = [f"{100 * one['share kept'][epsilon]:.0f} %".replace("-", "−") for epsilon in epsilons]
         lines.append([world, f"{int(people):,}", f"{one['gain']:+.3f}", *shares])
-    return table(["world", "people", "gain in HR@5 without noise", *(f"kept at ε = {e}" for e in epsilons)], lines)
+    return table(["log", "people", "gain in HR@5 without noise", *(f"kept at ε = {e}" for e in epsilons)], lines)
 
 
 def recipes() -> str:

@@ -110,7 +110,7 @@ def test_orders_are_computed_from_ranks(log, worst, held):
     assert " ".join(order for order, yes in verdicts.items() if yes) == held
     assert len(verdicts) == 5
     failed = [note for note in found if note.startswith(("D2", "D3")) and "does not hold" in note]
-    assert all("is 30 people, and the median pair that anybody has is had by 4" in note for note in failed)
+    assert all("is 30 people, and the median co-occurring pair is had by 4" in note for note in failed)
 
 
 def test_a_test_says_how_much_and_how_likely_by_chance(log):

@@ -160,7 +160,7 @@ def test_orders_are_computed_and_not_taken_for_granted(tiny):
 
 def test_what_sessions_cannot_tell_apart_is_said(tiny):
     note = central(told(tiny[0], {**LEVELS, "FedSeqRec": 34.999}))[0]
-    assert note.endswith("the sessions asked cannot tell them apart.")
+    assert note.endswith("the test sessions cannot distinguish them.")
 
 
 def test_orders_of_curves():

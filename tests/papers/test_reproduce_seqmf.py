@@ -109,7 +109,7 @@ def test_notes_of_the_regimes():
     assert all("does not hold" in note for note in worse[:2])
     other = seqmf._followed_notes(lines(**{"SeqMF Full": 0.9, "control: untrained Q": 0.901}), "App Usage")
     assert [note[:8] for note in other[:3]] == ["S5 does ", "S5 does ", "S5 does "]
-    assert "cannot be told from" in other[3]
+    assert "cannot be distinguished from" in other[3]
 
 
 def test_noise_is_read_beside_the_untrained_table(monkeypatch):

@@ -29,7 +29,7 @@ def orders(found: Study, metric: str) -> list[str]:
 def searched(found: Study) -> list[str]:
     """What was chosen for the central models, out of how many settings."""
     return [
-        f"{row}: {_settings(one.best.settings)}, the best of {len(one.tried)} settings by {JUDGED} of everybody's last training "
+        f"{row}: {_settings(one.best.settings)}, the best of {len(one.tried)} settings by {JUDGED} of each user's last training "
         f"item, which was held out ({JUDGED} {one.best.value:.4f}; the worst has {min(t.value for t in one.tried):.4f})."
         for row, one in found.chosen.items()
     ]
@@ -88,7 +88,7 @@ def _central(found: Study, metric: str) -> str:
     central = [_ahead(found, "LCF-SP", row, metric) for row in CENTRAL]
     held = all(held for held, _ in central)
     return _said(
-        "D5", "central models of the lies below LCF", held, found.log.label, "; ".join(by for _, by in central)
+        "D5", "central models of the randomised bits below LCF", held, found.log.label, "; ".join(by for _, by in central)
     )
 
 
@@ -111,7 +111,7 @@ def _tested(found: Study, ours: str, theirs: str, metric: str) -> str:
 
 def _loud(found: Study) -> str:
     return (
-        f"the noise of a count, √(M·q(1 − q))/(p − q), is {found.floor:.0f} people, and the median pair that anybody has is "
+        f"the noise of a count, √(M·q(1 − q))/(p − q), is {found.floor:.0f} people, and the median co-occurring pair is "
         f"had by {found.typical:.0f}"
     )
 

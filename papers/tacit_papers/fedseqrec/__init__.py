@@ -70,7 +70,7 @@ class Paper:
             ours = (len(log.organisations), *log.kept, *log.sessions)
             table.add(log.paper, dict(zip(columns, map(Cell, ours, [None] * 5, [None] * 5, TABLE2[log.paper]))))
         table.notes.append(
-            "Here the last item of every session is asked; sessions with two items or more left are learned from."
+            "Here the last item of every session is the test case; sessions with two items or more left are used for training."
         )
         table.notes += [f"{log.paper}: {note}." for log in self.logs for note in (_kept(log), *log.whole.notes)]
         return table
@@ -131,7 +131,7 @@ class Paper:
         return [
             f"1 + 99 sampled items, drawn once for each repeat, and all items never touched beside them; {asked} sessions.",
             f"Networks of FedSeqRec and FedNewsRec here: {hyper}; {rounds_of(log)} rounds of {steps} batches an organisation; "
-            "ε = ∞ in every row. Models fitted in the lab are fitted once, and asked as often as the others.",
+            "ε = ∞ in every row. Models fitted in the lab are fitted once, and evaluated as often as the others.",
         ]
 
     def _labels(self) -> str:

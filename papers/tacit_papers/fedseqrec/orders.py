@@ -38,7 +38,7 @@ def difference(one: PairedTest) -> str:
     """By how much in NDCG@10, and whether the sessions asked can tell the two apart."""
     span = one.difference
     words = f"{span.mean:+.2f} [{span.low:+.2f}, {span.high:+.2f}] in NDCG@10"
-    return words if span.low > 0 or span.high < 0 else f"{words}; the sessions asked cannot tell them apart"
+    return words if span.low > 0 or span.high < 0 else f"{words}; the test sessions cannot distinguish them"
 
 
 def ranking(found: Rows, paper: str) -> list[str]:

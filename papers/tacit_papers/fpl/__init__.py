@@ -234,7 +234,7 @@ def _turned(log: Log, size: str) -> str:
     found = run_study(turned, size, (0,), ("Top-Pop",))
     p, r = TABLE2[log.country or ""]["Top-Pop"][:2]
     return (
-        f"Asked for everybody's oldest fifth instead of the newest, Top-Pop has P@10 {found.mean('Top-Pop', 'P@10'):.4f} and "
+        f"Evaluated on the oldest fifth of each user instead of the newest, Top-Pop has P@10 {found.mean('Top-Pop', 'P@10'):.4f} and "
         f"R@10 {found.mean('Top-Pop', 'R@10'):.4f}; the paper prints {p:.4f} and {r:.4f}."
     )
 

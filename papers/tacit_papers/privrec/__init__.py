@@ -193,10 +193,10 @@ class Paper:
             figure.draw(row, points, [found.digests[row]])
         gain = figure.series["PrivRec"][0][1] / max(figure.series["PrivRec-SGD"][0][1], 1e-9) - 1
         words = (
-            f"PrivRec is {gain:+.0%} against PrivRec-SGD on {few.sum()} people with fewer than 20 items to be asked for"
+            f"PrivRec is {gain:+.0%} against PrivRec-SGD on {few.sum()} people with fewer than 20 test items"
         )
         figure.notes.append(finding("R5, by 20 % or more", bool(few.any()) and gain >= 0.2, words))
-        figure.notes.append("group 0: fewer than 20 items in the half that is asked; group 1: everybody.")
+        figure.notes.append("group 0: fewer than 20 items in the test half; group 1: all people.")
         return figure
 
     def speed(self) -> Figure:
@@ -255,4 +255,4 @@ def _stands_in(log: Log) -> list[str]:
 
 def _sizes(log: Log) -> str:
     hyper = ", ".join(f"{name} {value}" for name, value in log.size.hyper.items())
-    return f"PrivRec's network here: {hyper}; at most {log.size.asked} people asked a seed."
+    return f"PrivRec's network here: {hyper}; at most {log.size.asked} people evaluated for each seed."

@@ -157,8 +157,8 @@ def _orders(rows: dict[str, Row]) -> list[str]:
 def _words(people: PeopleSplit, rows: dict[str, Row]) -> list[str]:
     best = max(np.mean([one.accuracy for one in row.found.by_loss]) for row in rows.values())
     return [
-        "at most: (e^ε + δ)/(1 + e^ε), what the claim of the run allows of anybody. An accuracy near .5 is no proof of an ε: "
-        "it says how weak the attack is.",
+        "at most: (e^ε + δ)/(1 + e^ε), what the claim of the run allows any attacker. An accuracy near .5 is no proof of an ε: "
+        "it shows how weak the attack is.",
         f"{people.shadow.size} shadow people, of whom four in five train each of {SHADOWS} shadow models; half of "
         f"{people.private.size} others train each target. The forest sees as many outsiders as insiders, and lists as item "
         "numbers; it has the features and the list, and no history.",

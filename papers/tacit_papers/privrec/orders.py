@@ -49,7 +49,7 @@ def faster(name: str, ours: Points, theirs: Points) -> str:
 
 
 def falls(name: str, cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """ε falls with the share of people asked and with a larger δ; the reproduced cells are the printed ones."""
+    """ε falls with the share of people selected and with a larger δ; the reproduced cells are the printed ones."""
 
     def ordered(by: str, fixed: str, sign: int) -> bool:
         groups: dict[Any, list] = {}
@@ -60,7 +60,7 @@ def falls(name: str, cells: Sequence[Mapping[str, Any]]) -> list[str]:
     off = max(abs(cell["printed"] - cell["reproduced"]) for cell in cells)
     factor = [cell["factor"] for cell in cells]
     return [
-        finding(f"{name}, smaller cohorts", ordered("cohort", "delta", 1), "ε falls with the share of people asked"),
+        finding(f"{name}, smaller cohorts", ordered("cohort", "delta", 1), "ε falls with the share of people selected"),
         finding(f"{name}, larger δ", ordered("delta", "cohort", -1), "ε falls with a larger δ"),
         finding(f"{name}, reproduced", off < 2e-4, f"the largest difference to the printed cells is {off:.1e}"),
         f"The printed ε is {min(factor):.1f} to {max(factor):.1f} times what 1000 rounds cost at most.",

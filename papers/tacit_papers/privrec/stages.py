@@ -40,7 +40,7 @@ BUDGETS = {
 }
 AT_EIGHT = ("DP-PrivRec-One at ε = 8", "DP-PrivRec at ε = 8")
 PAPER = "PrivRec in the paper"
-WITHIN = "Intervals are over the people asked, with one run of each line a seed: what another draw of the noise would change is not in them."
+WITHIN = "Intervals are over the people evaluated, with one run of each line and seed: they do not include what another draw of the noise would change."
 ON_STAND_IN = "The log is a synthetic stand-in for Frappe, and the paper's numbers are of Frappe itself: compare orders, not numbers."
 DRAWN = "The paper draws DP-PrivRec and DP-PrivRec-One without printing numbers, the first within 10 % of PrivRec, the second below."
 

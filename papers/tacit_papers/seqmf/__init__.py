@@ -245,7 +245,7 @@ def _followed_notes(lines: dict[str, list[Timeline]], paper: str) -> list[str]:
             finding("S5", never < means["SR-od"], "Global is below SR-od"),
             finding("S5", means["MRU"] > full - SAME, "MRU is about as good as SeqMF or better"),
         ]
-    verb = "cannot be told from" if untrained < SAME else "differs from"
+    verb = "cannot be distinguished from" if untrained < SAME else "differs from"
     return [*made, f"SeqMF Full {verb} the same table before any training: {untrained:.4f} in HR@5, on average."]
 
 

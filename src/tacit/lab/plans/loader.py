@@ -268,7 +268,7 @@ def refusals(method: str) -> dict[str, str]:
     """
     stage = suggested(method).stages[0]
     if sampler_of(stage).fitted != "rounds":
-        return dict.fromkeys(mechanism_names(), "the lab fits the model to pooled data, without a mechanism")
+        return dict.fromkeys(mechanism_names(), "the model is fitted in the lab, to raw data")
     if not stage.rounds:
         return dict.fromkeys(mechanism_names(), "nothing leaves the device")
     made, rule = build(stage, Catalog(1)), build_rule(stage.server)
