@@ -217,6 +217,18 @@ def test_blocks_are_drawn_alike_alone_and_in_a_batch():
     np.testing.assert_array_equal(nested.reshape(10, -1), several)
 
 
+@pytest.mark.parametrize("table", [gaussian_table_above(1000.0), gaussian_table(65536)], ids=["two", "one"])
+def test_an_accelerator_draws_all_blocks_at_once_and_the_same(table, monkeypatch):
+    keys = jax.random.split(jax.random.key(12), 2)
+
+    def drawn():
+        return np.asarray(jax.vmap(lambda key: rounded_gaussian(key, table, (70_000,)))(keys))
+
+    in_blocks = drawn()
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    np.testing.assert_array_equal(drawn(), in_blocks)
+
+
 def test_the_ties_of_a_key_are_settled_as_given_words_are():
     """Among three million draws are ties; the cipher's words, given one by one, make the same draws."""
     table, key = gaussian_table(65536), jax.random.key(11)

@@ -422,7 +422,9 @@ class _KeyWords:
         return self._cipher(self.block + np.uint32(_TIES), count)
 
     def _cipher(self, high: jax.Array, low: jax.Array) -> list[jax.Array]:
-        return threefry2x32_p.bind(*jnp.broadcast_arrays(self.key[0], self.key[1], high, low))
+        # A zero of all three, so that under nested vmaps all operands are batched alike; the cipher takes no others.
+        zero = (self.key[0] & 0) + (high & 0) + (low & 0)
+        return threefry2x32_p.bind(self.key[0] + zero, self.key[1] + zero, high + zero, low + zero)
 
 
 class _GivenWords:
