@@ -24,9 +24,9 @@ import jax
 import numpy as np
 from deploy_page import fill_page
 
-from support.deployment import Town
+from support.deployment import Deployment
 from support.loopback import Loopback
-from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
 
@@ -37,10 +37,10 @@ RESULTS = Path(__file__).parent / "results" / "deploy.json"
 def measure(people: list[int], rounds: int, seconds: float) -> dict:
     """Play some rounds over real processes; the first compiles, so the rest are counted."""
     plan = choose("fcf", {"rounds": rounds, "hyper.dim": 8})
-    world = tastes(devices=sum(people), items=200, events=12)
+    world = taste_groups(users=sum(people), items=200, events=12)
     with tempfile.TemporaryDirectory() as folder:
-        town = Town(Path(folder), plan, world, people)
-        with Loopback(town, "--wait", seconds, "--deadline", seconds) as deployed:
+        deployment = Deployment(Path(folder), plan, world, people)
+        with Loopback(deployment, "--wait", seconds, "--deadline", seconds) as deployed:
             began = time.monotonic()
             deployed.serve()
             started = attend(deployed, together=TOGETHER if len(people) > TOGETHER else 1)
@@ -67,15 +67,15 @@ def measure(people: list[int], rounds: int, seconds: float) -> dict:
 
 def attend(deployed: Loopback, together: int) -> int:
     """Start the nodes; how many processes answer for them."""
-    names = list(deployed.town.nodes)
+    names = list(deployed.deployment.nodes)
     if together == 1:
         for name in names:
             deployed.attend(name)
         return len(names)
     for first in range(0, len(names), together):
-        homes = [str(deployed.town.nodes[name].store.path) for name in names[first : first + together]]
+        homes = [str(deployed.deployment.nodes[name].store.path) for name in names[first : first + together]]
         command = [sys.executable, __file__, "--attend", deployed.address, *homes]
-        with open(deployed.town.folder / f"group{first}.log", "ab") as log:
+        with open(deployed.deployment.folder / f"group{first}.log", "ab") as log:
             deployed.devices[names[first]] = subprocess.Popen(command, stdout=log, stderr=log)
     return -(-len(names) // together)
 
@@ -86,22 +86,22 @@ def group(address: str, homes: list[str]) -> None:
 
     import httpx
 
-    from tacit.deploy.flower_transport import Desk
-    from tacit.deploy.supervisor import Flower, end_by_signal, say
-    from tacit.device.node.flower import attend_once
+    from tacit.deploy.flower_transport import FlowerRuntime
+    from tacit.deploy.supervisor import FlowerProcess, end_by_signal, print_line
+    from tacit.device.node.flower import serve_one_message
     from tacit.device.node.node import Node
 
     end_by_signal()
     with ExitStack() as open_ones:
         pairs = []
         for home in homes:
-            supernode = Flower(Path(home) / "flower", "flower-supernode")
-            open_ones.enter_context(supernode.kept_up(["--superlink", address, "--insecure"], say))
-            pairs.append((Node(home, say), Desk(f"127.0.0.1:{supernode.port}", supernode.secret)))
+            supernode = FlowerProcess(Path(home) / "flower", "flower-supernode")
+            open_ones.enter_context(supernode.kept_up(["--superlink", address, "--insecure"], print_line))
+            pairs.append((Node(home, print_line), FlowerRuntime(f"127.0.0.1:{supernode.port}", supernode.secret)))
         while True:
-            for node, desk in pairs:
+            for node, runtime in pairs:
                 try:
-                    attend_once(node, desk, say)
+                    serve_one_message(node, runtime, print_line)
                 except httpx.HTTPError:
                     time.sleep(0.1)
             time.sleep(0.1)
@@ -111,7 +111,7 @@ def memory_of(deployed: Loopback, processes: int) -> dict[str, float]:
     """Resident megabytes: of the server, of its SuperLink, of a process that answers, and of a SuperNode."""
     assert deployed.server is not None
     answering = [process.pid for process in deployed.devices.values()]
-    nodes = [deployed.supernode(name) for name in deployed.town.nodes]
+    nodes = [deployed.supernode(name) for name in deployed.deployment.nodes]
     return {
         "server": resident(deployed.server.pid),
         "superlink": resident(deployed.superlink),

@@ -22,13 +22,13 @@ import numpy as np
 from harness import RESULTS, machine, peak_memory, race, rounds_of, write
 
 from tacit.lab.data import Population
-from tacit.lab.data.synthetic.small import histories
+from tacit.lab.data.synthetic.small import random_histories
 from tacit.lab.plans.loader import choose
 from tacit.lab.simulation import cooccurrence
-from tacit.lab.simulation.collect import GRID, Tell, collect, job_of, move_in_all
 from tacit.lab.simulation.engine import Job
 from tacit.lab.simulation.federation import Federation, Performance
-from tacit.nets.counts.item_pairs import TILE, count_pairs, packed_columns, tile_pairs, write_tiles
+from tacit.lab.simulation.report_collection import GRID, OnProgress, collect_reports, cooccurrence_job, enter_devices
+from tacit.nets.counts.item_pairs import TILE, count_tile_pairs, packed_columns, tile_pairs, write_tiles
 from tacit.privacy.mechanisms._parts.pair_counts import cooccurrence_counts
 
 SIZES = {"w3": (6000, 3700, 160), "paper": (74_529, 9953, 253)}
@@ -79,8 +79,8 @@ def scipy_pipeline(rng: np.random.Generator, had: np.ndarray) -> Any:
 def fresh(people: Population, learn: Callable[[Federation, Job], Any]) -> Callable[[], Any]:
     """Learn from a federation in which nobody has spoken yet, again and again."""
     federation = Federation(PLAN, people, performance=Performance(grid=GRID))
-    job = job_of(federation)
-    move_in_all(federation, job)
+    job = cooccurrence_job(federation)
+    enter_devices(federation, job)
     silent = list(federation.buckets)
 
     def turn() -> Any:
@@ -90,18 +90,20 @@ def fresh(people: Population, learn: Callable[[Federation, Job], Any]) -> Callab
     return turn
 
 
-def pipeline(people: Population, tell: Tell = lambda *_: None):
+def pipeline(people: Population, tell: OnProgress = lambda *_: None):
     """Every device's step, then the server's table, as `tacit.lab.simulation.cooccurrence.learn` does them."""
 
     def learn(federation: Federation, job: Job) -> Any:
-        return cooccurrence.similar(collect(federation, job, tell), job.rule, job.mechanism, K, tell=tell)
+        return cooccurrence.similarity_table(
+            collect_reports(federation, job, tell), job.rule, job.mechanism, K, on_progress=tell
+        )
 
     return fresh(people, learn)
 
 
 def at_once(people: Population):
     """Every device's step and the server's whole round as one program, as `tacit.lab.simulation.cooccurrence.learn` does on a GPU."""
-    return fresh(people, cooccurrence.at_once)
+    return fresh(people, cooccurrence.learn_in_one_program)
 
 
 # ---- kernels ----
@@ -111,7 +113,7 @@ def in_words(packed: jax.Array, width: int) -> np.ndarray:
     words = packed_columns(packed, width)
     left, right = tile_pairs(words.shape[0])
     table = np.zeros((words.shape[0] * TILE,) * 2, np.int32)
-    write_tiles(table, left, right, np.asarray(count_pairs(words, left, right)))
+    write_tiles(table, left, right, np.asarray(count_tile_pairs(words, left, right)))
     return table[:width, :width]
 
 
@@ -159,7 +161,7 @@ def engine(people: Population):
 
 def w3(repeats: int) -> dict:
     people, items, events = SIZES["w3"]
-    log = histories(people, items, events)
+    log = random_histories(people, items, events)
     had, rng = truth_of(log), np.random.default_rng(0)
     ours = pipeline(log)
     packed = np.packbits(flipped(rng, had), axis=1)
@@ -174,7 +176,7 @@ def w3(repeats: int) -> dict:
 
 def paper(repeats: int) -> dict:
     people, items, events = SIZES["paper"]
-    log = histories(people, items, events)
+    log = random_histories(people, items, events)
     cpu = jax.default_backend() == "cpu"
     ways = (
         {"tiles": pipeline(log, Progress())} if cpu else {"at once": at_once(log), "a round of simulate": engine(log)}

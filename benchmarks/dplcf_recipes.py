@@ -22,10 +22,10 @@ from harness import machine, write
 from tacit.core.plan import Plan
 from tacit.lab.analysis.feasibility import FeasibilityWarning
 from tacit.lab.data.synthetic import movies
-from tacit.lab.evaluation.candidates import Everything, Sampled
+from tacit.lab.evaluation.candidates import AllItems, Sampled
 from tacit.lab.evaluation.scoring import ranks
 from tacit.lab.evaluation.splits import Split, leave_last_out
-from tacit.lab.evaluation.statistics import compare, interval
+from tacit.lab.evaluation.statistics import interval, paired_test
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import Run, simulate
 from tacit.metrics import per_case
@@ -56,7 +56,7 @@ class Questions(NamedTuple):
         """Each asked person's own values, by the devices' own code."""
         found = {
             "sampled": ranks(run, self.split, self.sampled, seed=self.seed),
-            "all": ranks(run, self.split, Everything(), seed=self.seed),
+            "all": ranks(run, self.split, AllItems(), seed=self.seed),
         }
         return {f"{name}, {metric} {way}": per_case(one, metric) for way, one in found.items() for metric in METRICS}
 
@@ -125,7 +125,7 @@ def _cells(pooled: Values, name: str) -> dict:
     spans = {f"{metric} {way}": pooled[f"{name}, {metric} {way}"] for metric in METRICS for way in ("sampled", "all")}
     cells = {metric: _span(interval(values)) for metric, values in spans.items()}
     if name in RECIPES and name != "clamp":
-        less = compare(pooled[f"{name}, {TEST}"], pooled[f"clamp, {TEST}"])
+        less = paired_test(pooled[f"{name}, {TEST}"], pooled[f"clamp, {TEST}"])
         cells[f"{TEST}, less clamp"] = _span(less.difference)
     return cells
 

@@ -14,12 +14,11 @@ from speed import fcf, movielens
 
 from tacit.core.plan import Plan
 from tacit.lab.data import Population
-from tacit.lab.data.synthetic.small import histories
+from tacit.lab.data.synthetic.small import random_histories
 from tacit.lab.evaluation.scoring import ranks, top_lists
 from tacit.lab.evaluation.splits import leave_last_out
 from tacit.lab.runs.run import Run
 from tacit.lab.simulation.federation import Federation
-from tacit.privacy.price import price
 
 
 def started(plan: Plan, train: Population) -> Run:
@@ -27,16 +26,14 @@ def started(plan: Plan, train: Population) -> Run:
     federation = Federation(plan, train)
     rounds = federation.begin(0)
     assert rounds is not None
-    rounds.play(0, 1)
-    claims = price(federation.plan, len(train))
-    method, ledgers = federation.methods[0], federation.ledgers_now()
-    return Run(federation.plan, train, method, 0, federation.params, federation.buckets, claims, [], ledgers)
+    federation.play(rounds, 0, 1)
+    return Run.of(federation, [])
 
 
 def main(repeats: int = 7) -> None:
     folder = Path(os.environ.get("TACIT_DATA", "data")) / "ml-1m"
     real = (folder / "ratings.dat").exists()
-    split = leave_last_out(movielens(folder) if real else histories(6040, 3706, 165))
+    split = leave_last_out(movielens(folder) if real else random_histories(6040, 3706, 165))
     run = started(fcf("own").with_setting("rounds", 1000), split.train)
     users = jnp.asarray(np.random.default_rng(0).normal(size=(len(split.train), 32)), jnp.float32)
     table = run.params["items"]

@@ -24,7 +24,7 @@ def main() -> None:
     warnings.simplefilter("ignore", FeasibilityWarning)
     rows = []
     for seed in SEEDS:
-        log = tacit.dataset("tastes", users=1000, seed=seed)
+        log = tacit.dataset("groups", users=1000, seed=seed)
         for name in ("random", "popularity", "fcf"):
             rows.append({"seed": seed, "plan": name, **quality(name, log, seed).metrics})
         for noise in NOISES[1:]:
@@ -34,7 +34,7 @@ def main() -> None:
             cost = {"noise": noise, "epsilon": run.price.whole.epsilon, "signal_to_noise": view.signal_to_noise}
             rows.append({"seed": seed, "plan": "fcf", **cost, "verdict": view.verdict, **run.metrics})
             print(rows[-1])
-    RESULTS.write_text(json.dumps(plain({"data": "tastes, 1000 people, 200 items", "rows": rows}), indent=1) + "\n")
+    RESULTS.write_text(json.dumps(plain({"data": "groups, 1000 people, 200 items", "rows": rows}), indent=1) + "\n")
 
 
 if __name__ == "__main__":

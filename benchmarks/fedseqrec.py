@@ -36,7 +36,7 @@ from tacit.lab.data import Population
 from tacit.lab.data.organisations import FIELDS, organisations
 from tacit.lab.data.synthetic import movies
 from tacit.lab.plans.loader import choose
-from tacit.lab.simulation.buckets import prepare
+from tacit.lab.simulation.buckets import prepare_devices
 from tacit.nets.neural.local_sgd import shuffled_batches
 from tacit.nets.neural.text import LENGTH, CatalogWithText, hashed_vectors, tokens_of
 from tacit.nets.sequence.windows import next_item_samples
@@ -50,7 +50,7 @@ def one_organisation(plan: str, people: int, items: int, **hyper: Any) -> tuple[
     settings = {f"{len(choose(plan).stages)}.hyper.{name}": value for name, value in hyper.items()}
     held = organisations(movies(2 * people, items, silos=2, activity_gap=0.0))
     method = build(choose(plan, settings).stages[-1], held.catalog)
-    own = prepare(method, held, np.arange(1), int(held.lengths[0]))
+    own = prepare_devices(method, held, np.arange(1), int(held.lengths[0]))
     return method, jax.tree.map(lambda leaf: leaf[0], own)
 
 
@@ -105,7 +105,7 @@ def items(repeats: int) -> dict[str, Any]:
     theta = method._theta(method.init(KEY))
     made: dict[str, Any] = {"log": log.label}
     for number in log.by_size[::-1]:
-        own = prepare(method, log.organisations, np.array([number]), int(log.organisations.lengths[number]))
+        own = prepare_devices(method, log.organisations, np.array([number]), int(log.organisations.lengths[number]))
         own = jax.tree.map(lambda leaf: leaf[0], own)
         at = shuffled_batches(KEY, own["place"] >= 1, method.batch)[0]
         runners = {name: partial(_step(method, own, at, vectors), theta) for name, vectors in ITEMS.items()}
@@ -149,7 +149,7 @@ def memory_of(people: int, steps: int = 20) -> dict[str, float]:
     """A few steps of an organisation of so many people, in this process."""
     log = crowd(people)
     method = build(choose("fedavg-seqrec", {"hyper.steps": steps}).stages[-1], log.catalog)
-    own = jax.tree.map(lambda leaf: leaf[0], prepare(method, log, np.arange(1), int(log.lengths[0])))
+    own = jax.tree.map(lambda leaf: leaf[0], prepare_devices(method, log, np.arange(1), int(log.lengths[0])))
     params, before = method.init(KEY), peak_memory()
     local = jax.jit(lambda key: method.local(key, params, method.enter(key, own), own)[1])
     jax.block_until_ready(local(KEY))
@@ -192,11 +192,12 @@ def step(repeats: int) -> list[dict[str, Any]]:
 def words(rounds: int = 5) -> dict[str, Any]:
     """The same network, seed and rate, fed with longer and shorter words."""
     from tacit.lab.runs.run import simulate
-    from tacit_papers.fedseqrec import logs, study
+    from tacit_papers.fedseqrec import study
+    from tacit_papers.fedseqrec.logs import SIZES, logs
 
-    log = next(log for log in logs.logs(None, "small") if log.paper == "MovieData")
+    log = next(log for log in logs(None, "small") if log.paper == "MovieData")
     short = {"window": 10, "short": 10, "tokens": 8}  # a tenth of the time
-    network = {**logs.SIZES["paper"].network, **short}
+    network = {**SIZES["paper"].network, **short}
     log = replace(log, size=log.size._replace(network=network, rounds=rounds))
     made: dict[str, Any] = {"log": log.label}
     plan = study.plan_of("FedNewsRec", log)

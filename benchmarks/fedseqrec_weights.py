@@ -84,10 +84,10 @@ def asked(task: Task) -> tuple[Task, Any, Any]:
     """Reciprocal rank of each person's question, and the person's organisation."""
     import numpy as np
 
-    from tacit.lab.data.organisations import at_home, held
     from tacit.lab.data.synthetic import movies
     from tacit.lab.evaluation.scoring import ranks
-    from tacit.lab.evaluation.splits import leave_last_out
+    from tacit.lab.evaluation.splits import leave_last_out, train_on_organisations
+    from tacit.lab.experiments.transfer import fine_tuned
     from tacit.lab.runs.run import simulate
 
     taste, activity = task.world
@@ -99,7 +99,7 @@ def asked(task: Task) -> tuple[Task, Any, Any]:
         activity_gap=activity,
         seed=task.seed,
     )
-    split = held(leave_last_out(log, recent=30))
+    split = train_on_organisations(leave_last_out(log, recent=30))
     run = simulate(plan_of(task), split.train, seed=task.seed, quiet=True)
     assert log.silo is not None
     silo = log.silo[split.test.device]
@@ -108,7 +108,7 @@ def asked(task: Task) -> tuple[Task, Any, Any]:
     value = np.zeros(silo.size)
     for number in np.unique(silo):
         mine = silo == number
-        value[mine] = 1.0 / ranks(at_home(run, split.train, int(number), epochs=2), split, seed=task.seed)[mine]
+        value[mine] = 1.0 / ranks(fine_tuned(run, split.train, int(number), epochs=2), split, seed=task.seed)[mine]
     return task, value, silo
 
 
@@ -116,7 +116,7 @@ def summary(found: list[tuple[Task, Any, Any]]) -> list[dict[str, Any]]:
     """Each world's recipes: mean over people and over organisations, and the paired difference from averaging."""
     import numpy as np
 
-    from tacit.lab.evaluation.statistics import compare, interval
+    from tacit.lab.evaluation.statistics import interval, paired_test
 
     rows = []
     for world, recipe in product(WORLDS, RECIPES):
@@ -128,7 +128,7 @@ def summary(found: list[tuple[Task, Any, Any]]) -> list[dict[str, Any]]:
             np.concatenate(part) for part in ([v for _, v, _ in mine], [base[seed] for seed, _, _ in mine])
         )
         fair = [np.mean([value[silo == s].mean() for s in np.unique(silo)]) for _, value, silo in mine]
-        whole, gained = interval(values), compare(values, bases)
+        whole, gained = interval(values), paired_test(values, bases)
         rows.append(
             {
                 "taste_gap": world[0],

@@ -25,7 +25,7 @@ from harness import RESULTS, apart, machine, race, write
 
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
-from tacit.lab.data.synthetic.small import histories
+from tacit.lab.data.synthetic.small import random_histories
 from tacit.lab.plans.loader import choose
 from tacit.lab.simulation.federation import Federation
 from tacit.lab.simulation.stage_runner import Rounds
@@ -36,7 +36,7 @@ FACTORS, RATE, EPOCHS = 20, 0.05, 50
 def movies() -> tuple[str, Population]:
     if about_dataset("ml-1m").present:
         return "ml-1m", dataset("ml-1m")
-    return "synthetic, shape of ml-1m", histories(6040, 3706, 165)
+    return "synthetic, shape of ml-1m", random_histories(6040, 3706, 165)
 
 
 def player(plan: str, log: Population, rounds: int) -> tuple[Federation, Callable[[int], None]]:
@@ -50,7 +50,7 @@ def player(plan: str, log: Population, rounds: int) -> tuple[Federation, Callabl
         end = done + more
         while done < end:
             last = min(end, done + playing.block)
-            playing.play(done, last)
+            federation.play(playing, done, last)
             done = last
         jax.block_until_ready(federation.params)
 

@@ -39,17 +39,17 @@ from tacit.lab.evaluation.protocols import load_protocol
 from tacit.lab.evaluation.scoring import seen_mask
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import Run, simulate
-from tacit.lab.simulation.collect import GRID, collect, job_of, move_in_all
 from tacit.lab.simulation.federation import Federation, Performance
+from tacit.lab.simulation.report_collection import GRID, collect_reports, cooccurrence_job, enter_devices
 from tacit_papers.dplcf.readings import CollectedReports
 from tacit_papers.dplcf.readings import log_from_bits as said_log
 from tacit_papers.fpl.study import Log, log_of
 
-LOGS = ("ml-1m", "foursquare-italy", "ml-latest-small", "tastes")  # the last is synthetic, and always there
+LOGS = ("ml-1m", "foursquare-italy", "ml-latest-small", "groups")  # the last is synthetic, and always there
 EPOCHS, MESSAGES, ATTACKED = 20, (1, 10, 100), 100
 SEEDS = (0, 1, 2)
 CENTRAL, LOCAL, FIRST = (2.0, 8.0, 32.0, 128.0), (8.0, 128.0), (2.0, 4.0, 6.0)
-SHARES, SHARED_ON, HIDDEN = (0.0, 0.1, 0.3, 0.5, 0.7, 1.0), ("tastes", "ml-1m"), 0.2
+SHARES, SHARED_ON, HIDDEN = (0.0, 0.1, 0.3, 0.5, 0.7, 1.0), ("groups", "ml-1m"), 0.2
 REVEALED = Path(tacit.device.methods.__path__[0]) / "fpl.json"  # ships with the package
 
 
@@ -70,7 +70,7 @@ def variants(log: Log) -> Iterator[tuple[str, Plan]]:
 def measured(name: str, log: Log, run: Run, seed: int, truth: bool = False) -> dict[str, Any]:
     """Quality, what is promised, and what attacks find."""
     split = log.split if not truth else replace(log.split, people=log.split.train)
-    answers, whole = load_protocol("fpl").ask(run, split, seed), run.price.whole
+    answers, whole = load_protocol("fpl").evaluate(run, split, seed), run.price.whole
     made = {"name": name, "seed": seed, "metrics": answers.metrics, "epsilon": whole.epsilon, "delta": whole.delta}
     made |= {"unit": whole.unit, "trust": whole.trust, "attacks": []}
     if run.plan.stages[0].method == "fpl":
@@ -85,9 +85,9 @@ def lies_of(people: Population, epsilon: float, seed: int) -> tuple[Population, 
     """Everybody's history through randomised response, by the devices' own code; as a log and as bits."""
     plan = choose("dplcf", epsilon=epsilon)
     federation = Federation(plan, people, seed=seed, performance=Performance(grid=GRID))
-    job = job_of(federation)
-    move_in_all(federation, job)
-    reports = collect(federation, job)
+    job = cooccurrence_job(federation)
+    enter_devices(federation, job)
+    reports = collect_reports(federation, job)
     bits = np.unpackbits(reports.packed, axis=1, count=reports.width).astype(bool)
     return said_log(CollectedReports(federation, job, reports, np.zeros((0, 0), np.int32))), bits
 
@@ -167,7 +167,7 @@ def never_row(log: Log, seed: int = 0) -> dict[str, Any]:
     people = replace(people, never=of_marked_items(owners(people), people.items, marked))
     plan = choose("fpl", {"rounds": EPOCHS * log.triples, "hyper.pi": 1.0})
     run, all_shared = (simulate(plan, one, seed=seed, quiet=True) for one in (people, log.split.train))
-    lists = [load_protocol("fpl").ask(one, log.split, seed).metrics["F1@10"] for one in (run, all_shared)]
+    lists = [load_protocol("fpl").evaluate(one, log.split, seed).metrics["F1@10"] for one in (run, all_shared)]
     ids = np.sort(np.random.default_rng(seed).permutation(len(people))[:ATTACKED])
     tap, attacks = Tap(run, ids), [load_attack(name)(public_facts(run), ids.size) for name in ("sign", "inversion")]
     for _ in range(MESSAGES[-1]):

@@ -61,7 +61,7 @@ def rounds_of(plan: Plan, population: Population, **options: Any) -> Callable[[]
 
     def turn() -> Any:
         first = next(number)
-        rounds.play(first, first + 1)
+        federation.play(rounds, first, first + 1)
         return federation.params
 
     return turn

@@ -25,7 +25,7 @@ from tacit.device.methods.privrec import LabelledSamples
 from tacit.device.round import KEYS
 from tacit.lab.data.synthetic import movies
 from tacit.lab.plans.loader import choose
-from tacit.lab.simulation.buckets import prepare
+from tacit.lab.simulation.buckets import prepare_devices
 from tacit.nets.neural.local_sgd import Minibatch, sgd_step, shuffled_batches
 
 ITEMS, EVENTS, BATCH = 3706, 32, 32
@@ -42,7 +42,7 @@ def everybody(devices: int, epochs: int) -> tuple[Method, dict, Any, jax.Array]:
     """The method, its start, what everybody has, and everybody's keys."""
     world = movies(devices, ITEMS)
     method = build(meta_learning(epochs).stages[0], world.catalog)
-    own = prepare(method, world, np.arange(devices), int(world.lengths.max()))
+    own = prepare_devices(method, world, np.arange(devices), int(world.lengths.max()))
     return method, method.init(KEY), own, jax.random.split(KEY, devices)
 
 

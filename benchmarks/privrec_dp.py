@@ -33,7 +33,7 @@ from tacit.lab.data import Population
 from tacit.lab.data.datasets import dataset
 from tacit.lab.evaluation.protocols import load_protocol
 from tacit.lab.evaluation.splits import Split
-from tacit.lab.evaluation.statistics import compare, interval
+from tacit.lab.evaluation.statistics import interval, paired_test
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
 from tacit.privacy.accounting.accountant import default_delta
@@ -196,7 +196,7 @@ def values_of(plan: Plan, split: Split, seed: int, keep: Path | None) -> dict[st
     if path is not None and path.is_file():
         with np.load(path) as kept:
             return dict(kept)
-    answers = WAY.ask(simulate(plan, split.train, seed=seed, quiet=True), split, seed)
+    answers = WAY.evaluate(simulate(plan, split.train, seed=seed, quiet=True), split, seed)
     values = {metric: answers.values[metric] for metric in METRICS}
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -212,7 +212,7 @@ def summary(found: list[dict]) -> dict[str, dict]:
         spans = {metric: interval(one) for metric, one in values.items()}
         cell: dict[str, Any] = {metric: [span.mean, span.low, span.high] for metric, span in spans.items()}
         if epsilon and name != "popularity":
-            better = compare(values["Hits@10"], pooled[epsilon, "popularity"]["Hits@10"]).difference
+            better = paired_test(values["Hits@10"], pooled[epsilon, "popularity"]["Hits@10"]).difference
             cell["Hits@10, less popularity"] = [better.mean, better.low, better.high]
         rows.setdefault(epsilon or "nothing sent", {})[name] = cell
     return rows

@@ -27,7 +27,7 @@ from privrec_dp import Log, values_of
 from tacit.core.plan import Plan
 from tacit.lab.analysis.feasibility import FeasibilityWarning
 from tacit.lab.data.datasets import dataset
-from tacit.lab.evaluation.statistics import compare, interval
+from tacit.lab.evaluation.statistics import interval, paired_test
 from tacit_papers.privrec.study import SIZES, plan_of
 
 ROUNDS, FIRST = (0, 10, 20, 40, 80), 10  # seeds from 10 on: nothing was tuned on them
@@ -107,7 +107,7 @@ def summary(found: dict[Cell, np.ndarray]) -> list[dict[str, Any]]:
     rows, without = [], np.concatenate(pooled["open", 0])
     for (form, rounds), parts in pooled.items():
         values = np.concatenate(parts)
-        span, gain = interval(values), compare(values, without).difference
+        span, gain = interval(values), paired_test(values, without).difference
         row = {"stage 1": form, "rounds": rounds, METRIC: [span.mean, span.low, span.high]}
         rows.append({**row, "gain on no stage 1": [gain.mean, gain.low, gain.high]})
     return rows

@@ -18,7 +18,7 @@ from tacit.lab.analysis.feasibility import FeasibilityWarning, assess_feasibilit
 from tacit.lab.analysis.report_data import report_data
 from tacit.lab.audits.intersection_attack import observe_reports, score_intersection
 from tacit.lab.data.datasets import dataset, open_log
-from tacit.lab.data.synthetic.apps_settings import SETTINGS, AppsSettings
+from tacit.lab.data.synthetic.apps import SETTINGS, AppsSettings
 from tacit.lab.experiments.compare import compare
 from tacit.lab.experiments.tune import tune
 from tacit.lab.plans.loader import choose, load_plan, numbers_trained
@@ -49,7 +49,7 @@ def printed(command: str) -> str:
 @cache
 def stories() -> dict[str, Any]:
     """The trials of the demo, by name."""
-    log = open_log("tastes", 1000, 0)
+    log = open_log("groups", 1000, 0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FeasibilityWarning)
         return {name: _trial(name, plan, settings, log, 0) for name, plan, settings in STORIES}
@@ -59,7 +59,7 @@ def demo() -> str:
     """What each plan reaches, sends and promises."""
     lines = []
     for name, trial in stories().items():
-        whole, found = trial.run.price.whole, trial.answers.metrics
+        whole, found = trial.run.price.whole, trial.evaluation.metrics
         promised = ["", ""] if trial.epsilon == "∞" else [f"{_an(whole.unit)} {whole.unit}", TRUSTED[whole.trust]]
         metrics = [f"{found[metric]:.3f}" for metric in ("HR@10", "NDCG@10")]
         lines.append([name, *metrics, trial.sent, trial.epsilon, *promised])
@@ -72,7 +72,7 @@ def _an(word: str) -> str:
 
 
 def draw_demo(path: Any) -> None:
-    write_picture([report_data(trial, name, {"data": "tastes"}) for name, trial in stories().items()], path)
+    write_picture([report_data(trial, name, {"data": "groups"}) for name, trial in stories().items()], path)
 
 
 # ---- choose ε ----
@@ -83,7 +83,7 @@ TUNE = "tacit tune fcf --set privacy.mechanism=gaussian --set privacy.epsilon=8 
 
 def sweep() -> str:
     """What is left of fcf's quality at each ε, and of popularity's."""
-    log = open_log("tastes", 1000, 0)
+    log = open_log("groups", 1000, 0)
     swept, noise = {"privacy.epsilon": [1, 4, 8]}, {"privacy.mechanism": "gaussian"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FeasibilityWarning)
@@ -110,7 +110,7 @@ def tuned() -> str:
     noise = {"privacy.mechanism": "gaussian", "privacy.epsilon": 8}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FeasibilityWarning)
-        found = tune(choose("fcf", noise), open_log("tastes", 1000, 0), {"hyper.dim": [4, 8, 16]}, quiet=True)
+        found = tune(choose("fcf", noise), open_log("groups", 1000, 0), {"hyper.dim": [4, 8, 16]}, quiet=True)
     return f"> {found.privacy.partition(' Reporting')[0]}"
 
 

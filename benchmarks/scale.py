@@ -19,14 +19,14 @@ def scene(method: str, devices: int) -> tuple[Any, Any]:
     from speed import fcf, seqmf
 
     from tacit.lab.data.synthetic import movies
-    from tacit.lab.data.synthetic.small import histories
+    from tacit.lab.data.synthetic.small import random_histories
     from tacit.lab.plans.loader import choose
 
     if method == "privrec":
         noisy = {"cohort": {"sampler": "all"}, "privacy": {"mechanism": "gaussian", "clip": 1.0, "noise": 1.0}}
         return meta_learning(20, {**noisy, "rounds": 10**4}), movies(devices, ITEMS)
     plans = {"fcf": fcf("own"), "seqmf": seqmf(64), "fpl": choose("fpl", {"rounds": 10**4})}
-    return plans[method], histories(devices, 2000, 60)
+    return plans[method], random_histories(devices, 2000, 60)
 
 
 def one(method: str, devices: int, rounds: int) -> dict:

@@ -19,7 +19,7 @@ from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
 from tacit.lab.evaluation.candidates import Candidates, Installed, SeenBefore
 from tacit.lab.evaluation.scoring import ranks
-from tacit.lab.evaluation.sessions import clean
+from tacit.lab.evaluation.sessions import drop_quick_repeats
 from tacit.lab.evaluation.splits import Split, cold_start, temporal_ratio
 from tacit.lab.evaluation.statistics import interval
 from tacit.lab.plans.loader import choose
@@ -93,7 +93,7 @@ def depth(world: str, at: dict[str, int], seeds: list[int], people: int) -> dict
     for seed in seeds:
         # In a log of a week few people are active on more than a day or two, but for the world that is a week.
         days = 28 if at.get("days", 0) > 1 and world != "apps500" else 7
-        split = cold_start(clean(dataset(world, users=people, seed=seed, days=days)), **at, recent=64)
+        split = cold_start(drop_quick_repeats(dataset(world, users=people, seed=seed, days=days)), **at, recent=64)
         for row, (name, settings) in ROWS.items():
             found[row].append(answers(name, settings, split, Installed(split), seed))
     return {row: summed(parts) for row, parts in found.items()}
@@ -105,7 +105,7 @@ def kept(world: str, people: int, seeds: list[int], asked: int = 1000) -> dict[s
     rows |= {f"{epsilon:g}": ("seqmf", {"privacy.epsilon": epsilon}) for epsilon in EPSILONS}
     found: dict[str, list[float]] = {row: [] for row in rows}
     for seed in seeds:
-        log = clean(dataset(world, users=people + asked, seed=seed, days=2))
+        log = drop_quick_repeats(dataset(world, users=people + asked, seed=seed, days=2))
         split = cold_start(log, sessions=0, share=asked / (people + asked), recent=64)
         for row, (name, settings) in rows.items():
             noises = range(3 if people <= 1000 and row in [f"{e:g}" for e in EPSILONS] else 1)
@@ -120,7 +120,7 @@ def kept(world: str, people: int, seeds: list[int], asked: int = 1000) -> dict[s
 def recipes(world: str, people: int, seeds: list[int], asked: int = 1000) -> dict[str, Any]:
     found: dict[str, list] = {row: [] for row in RECIPES}
     for seed in seeds:
-        log = clean(dataset(world, users=people + asked, seed=seed, days=2))
+        log = drop_quick_repeats(dataset(world, users=people + asked, seed=seed, days=2))
         split = cold_start(log, sessions=0, share=asked / (people + asked), recent=64)
         for row, (name, settings) in RECIPES.items():
             found[row].append(answers(name, settings, split, Installed(split), seed))
@@ -135,7 +135,7 @@ def by_type(log: Population) -> Population:
 
 def italy(seeds: list[int]) -> dict[str, Any]:
     """Types of places in six cities: the newest fifth of everybody's check-ins, and people who are new."""
-    log = by_type(dataset("foursquare-italy", few="drop", least=20))
+    log = by_type(dataset("foursquare-italy", on_few="drop", min_events=20))
     made: dict[str, Any] = {"people": len(log), "types": log.catalog.n_items}
     split = temporal_ratio(log)
     seen = SeenBefore(split, plus_target=True, in_training=True)

@@ -21,7 +21,7 @@ from tacit.cli.common import parsed
 from tacit.device.round import adapt
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import dataset
-from tacit.lab.data.selection import core, owners, take
+from tacit.lab.data.selection import k_core, owners, take
 from tacit.lab.evaluation.scoring import ranks
 from tacit.lab.evaluation.splits import leave_last_out
 from tacit.lab.evaluation.statistics import interval
@@ -57,7 +57,7 @@ def _ratings(log: Population) -> np.ndarray:
 
 def ranked(plan: str, settings: dict[str, Any], log: Population) -> tuple[Run, dict[str, list[float]]]:
     """Metrics with their intervals over people."""
-    people = core(take(log, _ratings(log) >= LEAST), CORE)
+    people = k_core(take(log, _ratings(log) >= LEAST), CORE)
     print(f"{len(people):,} people, {people.catalog.n_items:,} items, {people.items.size:,} events")
     split = leave_last_out(people, recent=RECENT)
     run = simulate(choose(plan, settings), split.train, quiet=True)

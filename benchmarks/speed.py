@@ -19,7 +19,7 @@ from harness import RESULTS, machine, race, rounds_of, write
 
 from tacit.core.plan import Plan, Stage
 from tacit.lab.data import Population, from_events
-from tacit.lab.data.synthetic.small import histories
+from tacit.lab.data.synthetic.small import random_histories
 
 DIM, PENALTY, RATE = 32, 0.1, 0.1
 
@@ -97,7 +97,7 @@ def first_table(plan: Plan, population: Population) -> np.ndarray:
 
 def w1(repeats: int = 41) -> dict:
     """1000 devices, 2000 items, about 60 each."""
-    population, plan = histories(1000, 2000, 60), fcf("own")
+    population, plan = random_histories(1000, 2000, 60), fcf("own")
     people, table = people_of(population), first_table(plan, population)
     error = check(rounds_of(plan, population), table, people)
     runners = {"NumPy loop": lambda: numpy_round(table, people), "Tacit": rounds_of(plan, population)}
@@ -106,7 +106,7 @@ def w1(repeats: int = 41) -> dict:
 
 def sequence(repeats: int = 41) -> dict:
     """The same people, what follows what included."""
-    population, plan = histories(1000, 2000, 60), seqmf()
+    population, plan = random_histories(1000, 2000, 60), seqmf()
     people, table = steps_of(population), first_table(plan, population)
     error = check(rounds_of(plan, population), table, people, numpy_seqmf_round)
     runners = {"NumPy loop": lambda: numpy_seqmf_round(table, people), "Tacit": rounds_of(plan, population)}

@@ -51,7 +51,7 @@ def main(folder: Path) -> None:
 
 def write_histories(folder: Path) -> None:
     """A synthetic log, divided among the nodes; each file stays with its node."""
-    log = tacit.dataset("tastes", users=PEOPLE)
+    log = tacit.dataset("groups", users=PEOPLE)
     users = [user for user in range(PEOPLE) for _ in range(log.lengths[user])]
     items = log.items if log.item_names is None else [log.item_names[item] for item in log.items]
     table, first = pl.DataFrame({"user_id": users, "item_id": items}), 0

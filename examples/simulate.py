@@ -7,7 +7,7 @@ import tacit
 
 
 def main() -> None:
-    log = tacit.dataset("tastes", users=1000)
+    log = tacit.dataset("groups", users=1000)
     plan = tacit.plan("fcf").with_setting("privacy", {"mechanism": "gaussian", "epsilon": 8.0})
     print(f"plan {plan.name}, digest {plan.digest}")
     print(" ", tacit.price(plan, len(log)).whole)

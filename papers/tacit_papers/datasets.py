@@ -12,8 +12,8 @@ import numpy as np
 from tacit.errors import TacitError
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
-from tacit.lab.data.describe import count_sessions, describe
-from tacit.lab.data.selection import core
+from tacit.lab.data.describe import count_sessions, describe_log
+from tacit.lab.data.selection import k_core
 
 QUARTER = 15 * 60.0  # seconds; the pause that ends a session of launches
 
@@ -32,13 +32,13 @@ class Claim:
 
 
 def _counts(world: Population) -> dict[str, float]:
-    found = describe(world)
+    found = describe_log(world)
     return {"users": found.users, "items": found.items, "interactions": found.events, "sparsity": found.sparsity}
 
 
 def _distinct(world: Population) -> dict[str, float]:
     """Interactions as pairs: a second use of the same app is the same interaction."""
-    found = describe(world)
+    found = describe_log(world)
     pairs = round(found.density * found.users * found.items)
     return {"users": found.users, "items": found.items, "interactions": pairs, "sparsity": found.sparsity}
 
@@ -52,7 +52,7 @@ def _launches(world: Population) -> dict[str, float]:
 
 
 def _at_least_60(world: Population) -> dict[str, float]:
-    return _counts(core(world, 60))
+    return _counts(k_core(world, 60))
 
 
 def _training_part(world: Population) -> dict[str, float]:

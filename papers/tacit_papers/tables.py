@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tacit.lab.evaluation.statistics import Interval
+from tacit.lab.evaluation.statistics import ConfidenceInterval
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Cell:
     paper: float | None = None
 
     @classmethod
-    def of(cls, span: Interval, paper: float | None = None) -> "Cell":
+    def of(cls, span: ConfidenceInterval, paper: float | None = None) -> "Cell":
         """An interval's mean and ends, beside the paper's number."""
         return cls(span.mean, span.low, span.high, paper)
 

@@ -6,7 +6,7 @@ import pytest
 from tacit.audit.inference import balanced_pairs, guess_interactions, row_features, with_popularity
 from tacit.errors import PlanError
 from tacit.lab.audits.interaction_inference import infer_interactions, observed_updates
-from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
 from tacit.lab.simulation.federation import Performance
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::tacit.lab.analysis.feasibility.FeasibilityWarning"
 )  # few people, on purpose
 
-LOG = tastes(60, 60, seed=1)
+LOG = taste_groups(60, 60, seed=1)
 QUICK = {"rounds": 2}
 
 

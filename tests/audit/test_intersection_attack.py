@@ -13,7 +13,7 @@ from tacit.lab.audits.intersection_attack import (
     observe_reports,
     score_intersection,
 )
-from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.plans.loader import choose
 from tacit.privacy.price import price
 
@@ -23,7 +23,7 @@ FRESH = {"privacy.epsilon": None, "privacy.epsilon_per_message": 1.0}
 
 @pytest.fixture(scope="module")
 def log():
-    return tastes(devices=80, items=200, events=15)
+    return taste_groups(users=80, items=200, events=15)
 
 
 def test_what_is_expected_by_the_book():

@@ -3,10 +3,12 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from tacit.cli.reproduce import reproduce
+from tacit.cli.reproduce import command as reproduce
 from tacit.errors import DataError, RunError
 from tacit_papers import Table
 
@@ -16,6 +18,34 @@ def tacit(*words, check=True, env=None):
     if check:
         assert result.returncode == 0, result.stderr
     return result
+
+
+def test_every_command_file_is_a_command_and_help_is_in_its_order(capsys):
+    import tacit.cli as cli
+
+    files = {path.stem for path in Path(cli.__file__).parent.glob("*.py")} - {"__init__", "common"}
+    names = [name for name, _ in cli._commands()]
+    assert {*names} == files
+    assert names[:2] == ["demo", "run"]
+    orders = [file.ORDER for _, file in cli._commands()]
+    assert orders == sorted(set(orders)), "two commands have one place"
+    listed = [
+        line.split()[1] for line in tacit("--help").stdout.splitlines() if line.startswith("│ ") and line[2] != " "
+    ]
+    assert [name for name in listed if name in files] == names
+
+
+def test_a_command_is_added_by_one_file(tmp_path, monkeypatch):
+    """A file beside the others is enough: it is found, listed and run."""
+    import tacit.cli as cli
+
+    (tmp_path / "hello.py").write_text(
+        'ORDER = 1\n\n\ndef command() -> None:\n    """Say hello."""\n    print("hello")\n'
+    )
+    monkeypatch.setattr(cli, "__path__", [*cli.__path__, str(tmp_path)])
+    assert cli._commands()[0][0] == "hello"
+    assert CliRunner().invoke(cli._build(), ["hello"]).stdout == "hello\n"
+    sys.modules.pop("tacit.cli.hello")
 
 
 def test_plan_lists_and_prints():
@@ -135,7 +165,7 @@ def test_a_table_that_a_paper_does_not_have():
 def test_a_table_whose_log_is_not_here(monkeypatch):
     monkeypatch.setattr("tacit_papers.reproduce", lambda name, options: iter(()))
     with pytest.raises(
-        DataError, match=r"privrec: table3 cannot be made without a log that is not here; see tacit data"
+        DataError, match=r"privrec: table3 cannot be made without a log that is missing; see tacit data"
     ):
         reproduce("privrec", table=[3], size="small")
 

@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 
 pytest.importorskip("cryptography")
 
-from support.deployment import Town, post, short_world
+from support.deployment import Deployment, post, short_world
 from tacit.cli import app, main
-from tacit.deploy.bundle import read_kit
+from tacit.deploy.bundle import read_bundle
 from tacit.deploy.certificates import make_certificates, public_keys
 from tacit.deploy.preflight import alone_in
-from tacit.deploy.supervisor import Flower
+from tacit.deploy.supervisor import FlowerProcess
 from tacit.device.node.store import Store
 from tacit.errors import DeviceError, PlanError, RunError
 from tacit.lab.plans.loader import choose
@@ -34,24 +34,24 @@ def tacit(*words: object) -> str:
 
 
 @pytest.fixture
-def town(tmp_path) -> Town:
-    town = Town(tmp_path, PLAN, short_world(3), (1, 2)).enrol().play()
-    for name, node in town.nodes.items():
-        post(node, town.session.farewell(name))
-    return town
+def deployment(tmp_path) -> Deployment:
+    deployment = Deployment(tmp_path, PLAN, short_world(3), (1, 2)).enrol().play()
+    for name, node in deployment.nodes.items():
+        post(node, deployment.session.final_request(name))
+    return deployment
 
 
-def home(town: Town, number: int) -> Path:
-    return town.folder / f"home{number}"
+def home(deployment: Deployment, number: int) -> Path:
+    return deployment.folder / f"home{number}"
 
 
 def test_a_plan_folder_names_its_server_and_keeps_its_key_apart(tmp_path):
     pytest.importorskip("flwr")
     printed = tacit("plan", "popularity", "--folder", tmp_path / "plan", "--devices", 50)
-    kit = read_kit(tmp_path / "plan")
-    assert kit.digest in printed
+    bundle = read_bundle(tmp_path / "plan")
+    assert bundle.digest in printed
     assert "ε = ∞ per run" in printed
-    assert (kit.people, len(kit.server)) == (50, 64)
+    assert (bundle.people, len(bundle.server)) == (50, 64)
     Store(tmp_path / "home").create().install(tmp_path / "plan")
     assert not list((tmp_path / "home").rglob("*.key"))
     with pytest.raises(PlanError, match="holds a plan already"):
@@ -62,20 +62,20 @@ def test_a_server_needs_the_key_that_its_devices_trust(tmp_path):
     pytest.importorskip("flwr")
     tacit("plan", "popularity", "--folder", tmp_path / "plan")
     tacit("plan", "popularity", "--folder", tmp_path / "other")
-    with pytest.raises(PlanError, match="is not the key that the plan folder's devices trust"):
+    with pytest.raises(PlanError, match="is not the private key of the plan folder's public key"):
         tacit("server", tmp_path / "plan", "--key", tmp_path / "other" / "server.key", "--out", tmp_path / "run")
-    with pytest.raises(PlanError, match=r"Terms\.goal is a share"):
+    with pytest.raises(PlanError, match=r"RoundPolicy\.goal is a share"):
         tacit("server", tmp_path / "plan", "--goal", 2)
     with pytest.raises(PlanError, match=r"has no kit\.json: it is not a plan folder"):
         tacit("server", tmp_path)
 
 
-def test_a_device_that_nobody_agreed_to_starts_nothing(tmp_path, town):
+def test_a_device_that_nobody_agreed_to_starts_nothing(tmp_path, deployment):
     pytest.importorskip("flwr")
     with pytest.raises(DeviceError, match="needs a plan folder and a history"):
         tacit("device", "--home", tmp_path / "new")
-    with pytest.raises(DeviceError, match=r"nobody has agreed to it\. Add --consent"):
-        tacit("device", "--home", tmp_path / "new", "--plan", tmp_path / "kit", "--history", tmp_path / "0.parquet")
+    with pytest.raises(DeviceError, match=r"its owner has not agreed\. Add --consent"):
+        tacit("device", "--home", tmp_path / "new", "--plan", tmp_path / "bundle", "--history", tmp_path / "0.parquet")
     assert not (tmp_path / "new" / "flower").exists()
 
 
@@ -100,9 +100,9 @@ def mistake(capsys, monkeypatch, *words: object) -> str:
 
 
 @pytest.fixture
-def wrong(capsys, monkeypatch, town):
+def wrong(capsys, monkeypatch, deployment):
     pytest.importorskip("flwr")
-    monkeypatch.setattr("tacit.deploy.supervisor.Flower.start", lambda *_: pytest.fail("something was started"))
+    monkeypatch.setattr("tacit.deploy.supervisor.FlowerProcess.start", lambda *_: pytest.fail("something was started"))
     return lambda *words: mistake(capsys, monkeypatch, *words)
 
 
@@ -117,19 +117,19 @@ def wrong(capsys, monkeypatch, town):
         (["--plan", "no-plan"], "has no kit.json: it is not a plan folder"),
         (["--root", "nowhere.crt"], "--root nowhere.crt does not exist; name a file that `tacit certs` made."),
         (["--key", "nowhere.key"], "--key nowhere.key does not exist"),
-        (["--days", 3], "--days 3 renews a budget; name that with --budget."),
+        (["--days", 3], "--days 3 needs --budget, the ε that is renewed."),
         (["--budget", 0], "Budget.epsilon must be above 0"),
-        (["--volunteer"], "No plan folder of this device asks volunteers"),
-        (["--home", "strange.csv"], "cannot be a device's home (Not a directory); name another folder."),
+        (["--volunteer"], "No plan folder of this device needs volunteers"),
+        (["--home", "strange.csv"], "cannot be a device's folder (Not a directory); name another folder."),
     ],
     ids=lambda one: " ".join(map(str, one)) if isinstance(one, list) else "",
 )
-def test_a_wrong_device_is_said_in_a_sentence(wrong, town, monkeypatch, options, words):
-    monkeypatch.chdir(town.folder)
-    (town.folder / "strange.csv").write_text("item_id\n99\n")
-    (town.folder / "empty.csv").write_text("item_id\n")
-    (town.folder / "no-plan").mkdir()
-    assert words in wrong("device", "--home", home(town, 0), *options)
+def test_a_wrong_device_is_said_in_a_sentence(wrong, deployment, monkeypatch, options, words):
+    monkeypatch.chdir(deployment.folder)
+    (deployment.folder / "strange.csv").write_text("item_id\n99\n")
+    (deployment.folder / "empty.csv").write_text("item_id\n")
+    (deployment.folder / "no-plan").mkdir()
+    assert words in wrong("device", "--home", home(deployment, 0), *options)
 
 
 @pytest.mark.parametrize(
@@ -143,40 +143,42 @@ def test_a_wrong_device_is_said_in_a_sentence(wrong, town, monkeypatch, options,
     ],
     ids=lambda one: " ".join(map(str, one)) if isinstance(one, list) else "",
 )
-def test_a_wrong_server_is_said_in_a_sentence(wrong, town, monkeypatch, options, words):
-    monkeypatch.chdir(town.folder)
-    assert words in wrong("server", town.folder / "kit", "--out", town.folder / "new", *options)
+def test_a_wrong_server_is_said_in_a_sentence(wrong, deployment, monkeypatch, options, words):
+    monkeypatch.chdir(deployment.folder)
+    assert words in wrong("server", deployment.folder / "bundle", "--out", deployment.folder / "new", *options)
 
 
 def test_a_server_without_its_key_is_said_in_a_sentence(wrong, tmp_path):
     tacit("plan", "popularity", "--folder", tmp_path / "plan", "--devices", 9)
     (tmp_path / "plan" / "server.key").write_bytes(b"short")
-    assert "is no key of a plan folder's server: it must hold 32 bytes" in wrong("server", tmp_path / "plan")
+    assert "is not a private key of a plan folder's server: it must hold 32 bytes" in wrong("server", tmp_path / "plan")
     (tmp_path / "plan" / "server.key").unlink()
-    assert "stays with the server; name it with --key." in wrong("server", tmp_path / "plan")
+    assert "stays on that machine; name it with --key." in wrong("server", tmp_path / "plan")
 
 
-def test_a_port_that_is_taken_is_said_before_anything_is_started(wrong, town):
+def test_a_port_that_is_taken_is_said_before_anything_is_started(wrong, deployment):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        said = wrong("server", town.folder / "kit", "--out", town.folder / "new", "--address", address)
-    assert said.startswith(f"The server cannot listen on {address} (Address already in use); end what listens there")
-    assert not (town.folder / "new" / "run.json").exists()
+        said = wrong("server", deployment.folder / "bundle", "--out", deployment.folder / "new", "--address", address)
+    assert said.startswith(
+        f"The server cannot listen on {address} (Address already in use); stop the program that listens there"
+    )
+    assert not (deployment.folder / "new" / "run.json").exists()
 
 
-def test_one_process_at_a_time_works_in_a_home_or_a_run(wrong, town):
+def test_one_process_at_a_time_works_in_a_home_or_a_run(wrong, deployment):
     for folder, command in (
-        (home(town, 0), ["device", "--home", home(town, 0)]),
-        (town.folder / "run", ["server", town.folder / "kit", "--out", town.folder / "run"]),
+        (home(deployment, 0), ["device", "--home", home(deployment, 0)]),
+        (deployment.folder / "run", ["server", deployment.folder / "bundle", "--out", deployment.folder / "run"]),
     ):
         with alone_in(folder / "flower"):
             assert f"{folder} is in use by another process" in wrong(*command)
         alone_in(folder / "flower").close()  # whoever held it has let go
 
 
-def test_a_run_that_was_killed_while_it_began_begins_again(town, monkeypatch):
+def test_a_run_that_was_killed_while_it_began_begins_again(deployment, monkeypatch):
     """Until the last file is written, no run lives there: the same command starts one."""
     from tacit.core.run_folder import Folder
 
@@ -186,9 +188,9 @@ def test_a_run_that_was_killed_while_it_began_begins_again(town, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("tacit.core.run_folder.Folder.begin", killed)
         with pytest.raises(KeyError):
-            Session.begin(town.folder / "new", town.kit)
-    assert not Folder(town.folder / "new").exists
-    assert Session.begin(town.folder / "new", town.kit).done == 0
+            Session.begin(deployment.folder / "new", deployment.bundle)
+    assert not Folder(deployment.folder / "new").exists
+    assert Session.begin(deployment.folder / "new", deployment.bundle).done == 0
 
 
 def test_a_process_left_behind_is_kept_only_where_it_would_be_started_alike(tmp_path):
@@ -196,46 +198,48 @@ def test_a_process_left_behind_is_kept_only_where_it_would_be_started_alike(tmp_
     try:
         note = {"pid": asleep.pid, "port": 1, "arguments": ["--superlink", "here"]}
         (tmp_path / "sleep.json").write_text(json.dumps(note))
-        while not Flower(tmp_path, "sleep").alive:  # it has a name a moment after it has a number
+        while not FlowerProcess(tmp_path, "sleep").alive:  # it has a name a moment after it has a number
             time.sleep(0.01)
-        assert Flower(tmp_path, "sleep").left_over(["--superlink", "here"])
-        assert not Flower(tmp_path, "sleep").left_over(["--superlink", "there"])
-        assert not Flower(tmp_path, "sleep", port=2).left_over(["--superlink", "here"])
+        assert FlowerProcess(tmp_path, "sleep").left_over(["--superlink", "here"])
+        assert not FlowerProcess(tmp_path, "sleep").left_over(["--superlink", "there"])
+        assert not FlowerProcess(tmp_path, "sleep", port=2).left_over(["--superlink", "here"])
     finally:
         asleep.kill()
         asleep.wait()
-    assert not Flower(tmp_path, "sleep").left_over(["--superlink", "here"])
+    assert not FlowerProcess(tmp_path, "sleep").left_over(["--superlink", "here"])
 
 
 # ---- what a device's owner asks ----
 
 
-def test_status_shows_the_ledger(town):
-    printed = tacit("device", "status", "--home", home(town, 0))
+def test_status_shows_the_ledger(deployment):
+    printed = tacit("device", "status", "--home", home(deployment, 0))
     assert "takes part  True" in printed
     assert "spent     ∞" in printed
-    assert f"plans       fcf ({town.kit.digest})" in printed
+    assert f"plans       fcf ({deployment.bundle.digest})" in printed
     assert "days      –" in printed
-    found = json.loads(tacit("device", "status", "--home", home(town, 1), "--json"))
-    assert found["plans"] == [town.kit.digest]
+    found = json.loads(tacit("device", "status", "--home", home(deployment, 1), "--json"))
+    assert found["plans"] == [deployment.bundle.digest]
     assert found["spent"]["messages"] == {"median": 1.0, "worst": 1.0}
 
 
-def test_recommend_answers_at_home(town):
-    rows = json.loads(tacit("device", "recommend", "--home", home(town, 1), "--user", "000001", "--k", 2, "--json"))
+def test_recommend_answers_at_home(deployment):
+    rows = json.loads(
+        tacit("device", "recommend", "--home", home(deployment, 1), "--user", "000001", "--k", 2, "--json")
+    )
     assert [set(row) for row in rows] == [{"item_id", "score"}] * 2
-    assert "  1  " in tacit("device", "recommend", "--home", home(town, 0))
+    assert "  1  " in tacit("device", "recommend", "--home", home(deployment, 0))
 
 
-def test_pause_join_and_erase(town):
-    tacit("device", "pause", "--home", home(town, 0))
-    assert not Store(home(town, 0)).takes_part
-    tacit("device", "join", "--home", home(town, 0))
-    assert Store(home(town, 0)).takes_part
-    assert "files are gone" in tacit("device", "erase", "--home", home(town, 0))
-    assert [path.name for path in home(town, 0).rglob("*") if path.is_file()] == ["ledger"]
-    with pytest.raises(DeviceError, match="is no device's home"):
-        tacit("device", "status", "--home", home(town, 0))
+def test_pause_join_and_erase(deployment):
+    tacit("device", "pause", "--home", home(deployment, 0))
+    assert not Store(home(deployment, 0)).takes_part
+    tacit("device", "join", "--home", home(deployment, 0))
+    assert Store(home(deployment, 0)).takes_part
+    assert "files were deleted" in tacit("device", "erase", "--home", home(deployment, 0))
+    assert [path.name for path in home(deployment, 0).rglob("*") if path.is_file()] == ["ledger"]
+    with pytest.raises(DeviceError, match="is not a device's folder"):
+        tacit("device", "status", "--home", home(deployment, 0))
 
 
 def test_certificates_vouch_for_the_server_and_know_each_node(tmp_path):

@@ -9,122 +9,122 @@ pytest.importorskip("flwr")
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from support.deployment import Town, short_world
+from support.deployment import Deployment, short_world
 from support.grid import Grid, hurry
 from support.toys import close
 from tacit.deploy.flower_transport import LostError, from_record, to_record
-from tacit.deploy.messages import Answer
-from tacit.device.node.flower import reply
+from tacit.deploy.messages import Reply
+from tacit.device.node.flower import reply_message
 from tacit.errors import RunError, WireError
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
 from tacit.server.session import flower
-from tacit.server.session.flower_loop import Conductor
+from tacit.server.session.flower import RoundLoop
 
 PLAN = choose("fcf", {"rounds": 3, "hyper.dim": 2})
 
 
 @pytest.fixture
-def town(tmp_path, monkeypatch) -> Town:
+def deployment(tmp_path, monkeypatch) -> Deployment:
     hurry(monkeypatch)
-    return Town(tmp_path, PLAN, short_world(9), (1, 8), wait=20, deadline=20)
+    return Deployment(tmp_path, PLAN, short_world(9), (1, 8), wait=20, deadline=20)
 
 
-def play(town: Town, grid: Grid) -> list[str]:
+def play(deployment: Deployment, grid: Grid) -> list[str]:
     said: list[str] = []
-    Conductor(town.session, grid, say=said.append).play()
-    params = simulate(PLAN, town.world, seed=0, quiet=True).params
-    close(*(jax.tree.map(np.asarray, one) for one in (town.session.params, params)))
+    RoundLoop(deployment.session, grid, log=said.append).play()
+    params = simulate(PLAN, deployment.world, seed=0, quiet=True).params
+    close(*(jax.tree.map(np.asarray, one) for one in (deployment.session.params, params)))
     return said
 
 
-def test_rounds_are_played_and_everybody_has_the_last_parameters(town):
-    said = play(town, Grid(town))
+def test_rounds_are_played_and_everybody_has_the_last_parameters(deployment):
+    said = play(deployment, Grid(deployment))
     assert said[-1].startswith("round 2 of stage 1: 9 of 9 people")
-    for node in town.nodes.values():
-        kept = node.store.newest().broadcast(town.kit.params)
-        close(kept, jax.tree.map(np.asarray, town.session.params))
+    for node in deployment.nodes.values():
+        kept = node.store.newest().broadcast(deployment.bundle.params)
+        close(kept, jax.tree.map(np.asarray, deployment.session.params))
 
 
-def test_a_node_that_fails_is_asked_again_in_the_same_round(town):
-    grid, failed = Grid(town), []
+def test_a_node_that_fails_is_asked_again_in_the_same_round(deployment):
+    grid, failed = Grid(deployment), []
 
-    def fate(number, ask):
-        if ask.kind == "round" and number == 2 and ask.round not in failed:
-            failed.append(ask.round)
+    def fate(number, request):
+        if request.kind == "round" and number == 2 and request.round not in failed:
+            failed.append(request.round)
             return "error"
-        return "answer"
+        return "reply"
 
     grid.fate = fate
-    said = play(town, grid)
+    said = play(deployment, grid)
     assert failed == [0, 1, 2]
     assert sum("no answer (Flower's code 5: gone)" in words for words in said) == 3
-    assert [row["reports"] for row in town.session.folder.rows()] == [9, 9, 9]
+    assert [row["reports"] for row in deployment.session.folder.rows()] == [9, 9, 9]
 
 
-def test_a_node_that_comes_back_under_another_number_is_known_by_its_name(town):
-    grid = Grid(town)
+def test_a_node_that_comes_back_under_another_number_is_known_by_its_name(deployment):
+    grid = Grid(deployment)
 
-    def fate(number, ask):
-        if ask.kind == "round" and ask.round == 1 and number == 2:
+    def fate(number, request):
+        if request.kind == "round" and request.round == 1 and number == 2:
             grid.nodes[7] = grid.nodes.pop(2)  # it was restarted; its message is lost without a word
             return "nothing"
-        return "answer"
+        return "reply"
 
     grid.fate = fate
-    play(town, grid)
+    play(deployment, grid)
     assert (7, "hello") in grid.asked
-    assert list(town.session.roll.members) == list(town.nodes)
+    assert list(deployment.session.enrolment.members) == list(deployment.nodes)
 
 
-def test_a_node_that_agrees_later_is_let_in_later(town):
-    late = list(town.nodes.values())[1]
+def test_a_node_that_agrees_later_is_let_in_later(deployment):
+    late = list(deployment.nodes.values())[1]
     late.store.agree(False)
-    grid, hellos = Grid(town), []
+    grid, hellos = Grid(deployment), []
 
-    def fate(number, ask):
+    def fate(number, request):
         hellos.append(number)
         if hellos.count(2) == 3:
             late.store.agree(True)
-        return "answer"
+        return "reply"
 
     grid.fate = fate
-    said = play(town, grid)
+    said = play(deployment, grid)
     assert any("does not take part" in words for words in said)
 
 
-def test_an_answer_in_another_nodes_name_is_left_aside(town):
-    grid = Grid(town)
-    one, two = town.nodes.values()
-    conductor = Conductor(town.session, grid, say=lambda words: None)
-    conductor._gather()
-    town.session.open()
-    message = Message(to_record(town.session.letter(one.store.name)), 1, "train")
+def test_an_answer_in_another_nodes_name_is_left_aside(deployment):
+    grid = Grid(deployment)
+    one, two = deployment.nodes.values()
+    loop = RoundLoop(deployment.session, grid, log=lambda words: None)
+    loop._gather()
+    deployment.session.open()
+    message = Message(to_record(deployment.session.request(one.store.name)), 1, "train")
     message.metadata.__dict__["_message_id"] = "x"
     said: list[str] = []
-    conductor.say = said.append
-    conductor._read(Message(to_record(Answer(two.store.name, form="report")), reply_to=message), one.store.name, 1)
+    loop.log = said.append
+    loop._read(Message(to_record(Reply(two.store.name, form="report")), reply_to=message), one.store.name, 1)
     assert "answered as" in said[0]
-    assert town.session.reported == 0
+    assert deployment.session.reported == 0
 
 
-def test_too_few_people_is_a_sentence(town, monkeypatch):
-    town.session.terms = type(town.terms)(wait=0.01)
+def test_too_few_people_is_a_sentence(deployment, monkeypatch):
+    deployment.session.policy = type(deployment.policy)(wait=0.01)
     with pytest.raises(RunError, match=r"After 0\.01 seconds 0 of 9 people had enrolled; start more devices"):
-        Conductor(town.session, type("Empty", (Grid,), {"get_node_ids": lambda self: []})(town)).play()
+        RoundLoop(deployment.session, type("Empty", (Grid,), {"get_node_ids": lambda self: []})(deployment)).play()
 
 
-def test_a_message_that_is_no_letter_is_refused(town):
-    node = next(iter(town.nodes.values()))
+def test_a_message_that_is_no_request_is_refused(deployment):
+    node = next(iter(deployment.nodes.values()))
     message = Message(RecordDict({"letter": ConfigRecord({"kind": "hello"})}), 1, "train")
     message.metadata.__dict__["_message_id"] = "x"
-    said = from_record(Answer, reply(node, message).content)
+    said = from_record(Reply, reply_message(node, message).content)
     assert "must have version 2" in said.refused
     with pytest.raises(WireError, match="must have version 2, got None"):
-        from_record(Answer, RecordDict())
+        from_record(Reply, RecordDict())
 
 
-def test_both_sides_are_plain_apps_of_flower_too(town):
+def test_both_sides_are_plain_apps_of_flower_too(deployment):
     """For whoever runs a SuperLink and SuperNodes their own way: the folders are in the configuration."""
     from flwr.app import Context
 
@@ -137,10 +137,10 @@ def test_both_sides_are_plain_apps_of_flower_too(town):
             home = {"home": str(self.nodes[number].store.path)}
             return device.app(message, Context(1, number, home, RecordDict(), {}))
 
-    folders = {"folder": str(town.folder / "kit"), "out": str(town.folder / "run")}
-    server.app(Apps(town), Context(1, 1, {}, RecordDict(), folders))
-    params = simulate(PLAN, town.world, seed=0, quiet=True).params
-    ended = Session(town.folder / "run", town.kit).params
+    folders = {"folder": str(deployment.folder / "bundle"), "out": str(deployment.folder / "run")}
+    server.app(Apps(deployment), Context(1, 1, {}, RecordDict(), folders))
+    params = simulate(PLAN, deployment.world, seed=0, quiet=True).params
+    ended = Session(deployment.folder / "run", deployment.bundle).params
     close(*(jax.tree.map(np.asarray, one) for one in (ended, params)))
 
 
@@ -158,10 +158,11 @@ class Gone:
 
 
 @pytest.mark.parametrize(
-    "ask", [lambda desk: flower.conduct(None, desk, None, None), lambda desk: flower.register(desk, b"")]
+    "call",
+    [lambda runtime: flower.run_session(None, runtime, None, None), lambda runtime: flower.register(runtime, b"")],
 )
-def test_a_superlink_that_has_gone_while_a_run_begins_is_a_run_to_begin_again(monkeypatch, ask):
-    monkeypatch.setattr(flower, "_control", lambda desk: Gone())
+def test_a_superlink_that_has_gone_while_a_run_begins_is_a_run_to_begin_again(monkeypatch, call):
+    monkeypatch.setattr(flower, "_control", lambda runtime: Gone())
     monkeypatch.setattr(flower, "build_fab_from_files", lambda files: (b"", ""))
     with pytest.raises(LostError, match="ConnectError: Connection refused"):
-        ask(None)
+        call(None)

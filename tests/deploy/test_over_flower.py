@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from support.deployment import Town, plans, short_world
+from support.deployment import Deployment, plans, short_world
 from support.faults import FAULTS, play
 from support.loopback import Loopback
 from support.toys import close, same
@@ -33,8 +33,8 @@ WHOLE = {"seqmf", "dplcf"}
 def test_real_processes_end_where_the_simulator_does(name, tmp_path):
     plan, world, people = plans()[name]
     people = people if name == "fedseqrec" else (1, len(world) - 1)
-    town = Town(tmp_path, plan, world, people)
-    with Loopback(town).everybody() as deployed:
+    deployment = Deployment(tmp_path, plan, world, people)
+    with Loopback(deployment).start_all() as deployed:
         session = deployed.finish()
     run = simulate(plan, world, seed=0, quiet=True)
     equal = same if name in WHOLE else close
@@ -53,22 +53,22 @@ def test_whatever_is_killed_the_run_ends_where_the_simulator_does(name, tmp_path
 def test_with_tls_a_node_whose_key_is_unknown_is_refused(tmp_path):
     (tmp_path / "foreign").mkdir()
     stranger, _ = new_node(tmp_path / "foreign", "stranger")
-    town = Town(tmp_path, choose("fcf", {"rounds": 1, "hyper.dim": 2}), short_world(2), (1, 1))
-    one, two = town.nodes
-    with Loopback(town, "--least", 0.5, secured=True) as deployed:
+    deployment = Deployment(tmp_path, choose("fcf", {"rounds": 1, "hyper.dim": 2}), short_world(2), (1, 1))
+    one, two = deployment.nodes
+    with Loopback(deployment, "--least", 0.5, secured=True) as deployed:
         deployed.serve()
         deployed.attend(two, "--root", tmp_path / "certs" / "ca.crt", "--key", stranger)
         deployed.until(lambda: "0 of 2 people have enrolled" in deployed.said(), 90)
         deployed.until(lambda: "flower-supernode ended" in deployed.said("home1.log"), 90)
         deployed.attend(one)
         session = deployed.finish()
-    assert list(session.roll.members) == [one]
+    assert list(session.enrolment.members) == [one]
 
 
 def test_no_secret_is_in_a_command_line_an_environment_or_a_log(tmp_path):
     """Keys, Flower's secrets, the secrets of homes and of the noise: raw, as hexadecimal and as base64."""
-    town = Town(tmp_path, choose("fcf", {"rounds": 1, "hyper.dim": 2}), short_world(2), (1, 1))
-    with Loopback(town, secured=True).everybody() as deployed:
+    deployment = Deployment(tmp_path, choose("fcf", {"rounds": 1, "hyper.dim": 2}), short_world(2), (1, 1))
+    with Loopback(deployment, secured=True).start_all() as deployed:
         deployed.until(lambda: deployed.done() >= 1, 150)
         shown = [text for kind in ("cmdline", "environ") for text in _processes(kind)]
         deployed.finish()
@@ -85,13 +85,13 @@ def test_no_secret_is_in_a_command_line_an_environment_or_a_log(tmp_path):
 
 
 def test_a_polite_end_leaves_no_process_behind(tmp_path):
-    town = Town(tmp_path, choose("fcf", {"rounds": 1, "hyper.dim": 2}), short_world(2), (1, 1))
-    with Loopback(town) as deployed:
+    deployment = Deployment(tmp_path, choose("fcf", {"rounds": 1, "hyper.dim": 2}), short_world(2), (1, 1))
+    with Loopback(deployment) as deployed:
         deployed.serve()
-        name = next(iter(town.nodes))
+        name = next(iter(deployment.nodes))
         deployed.attend(name)
         deployed.until(lambda: "listening" in deployed.said(), 90)
-        deployed.until(lambda: (town.nodes[name].store.path / "flower" / "flower-supernode.json").exists(), 60)
+        deployed.until(lambda: (deployment.nodes[name].store.path / "flower" / "flower-supernode.json").exists(), 60)
         link, node = deployed.superlink, deployed.supernode(name)
         for process in (deployed.server, deployed.devices[name]):
             assert process is not None
@@ -130,15 +130,15 @@ def _secrets(folder: Path) -> list[bytes]:
 
 
 def test_an_erased_home_ends_its_processes_and_stays_erased(tmp_path):
-    town = Town(tmp_path, choose("fcf", {"rounds": 1, "hyper.dim": 2}), short_world(2), (1, 1))
-    name = next(iter(town.nodes))
-    home = town.nodes[name].store
-    with Loopback(town) as deployed:
+    deployment = Deployment(tmp_path, choose("fcf", {"rounds": 1, "hyper.dim": 2}), short_world(2), (1, 1))
+    name = next(iter(deployment.nodes))
+    home = deployment.nodes[name].store
+    with Loopback(deployment) as deployed:
         deployed.attend(name)
         deployed.until(lambda: (home.path / "flower" / "flower-supernode.json").exists(), 60)
         node = deployed.supernode(name)
         home.erase()
         assert deployed.devices[name].wait(30) == 0
-        assert "this home was erased" in deployed.said("home0.log")
+        assert "this device was erased" in deployed.said("home0.log")
         assert not Path(f"/proc/{node}").exists()
     assert [path.name for path in home.path.rglob("*") if path.is_file()] == ["ledger"]

@@ -13,9 +13,9 @@ from tacit.core.sparse_rows import Rows
 from tacit.device.methods.dplcf import DPLCF
 from tacit.errors import PlanError
 from tacit.lab.data import from_events
-from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.evaluation.scoring import ranks
-from tacit.lab.evaluation.splits import held_out_people, leave_last_out
+from tacit.lab.evaluation.splits import held_out_users, leave_last_out
 from tacit.lab.plans.loader import choose, load_plan
 from tacit.lab.runs.run import simulate
 from tacit.lab.simulation import cooccurrence
@@ -156,9 +156,9 @@ def test_the_score_sums_the_candidate_s_own_neighbours():
 @pytest.mark.slow
 @pytest.mark.filterwarnings(LOUD)
 def test_it_learns_similarities_and_serves_new_users():
-    log = tastes(devices=600, items=120, events=15)
+    log = taste_groups(users=600, items=120, events=15)
     plan = choose("dplcf", {"hyper.neighbours": 10}, epsilon=3.0)
-    for split in (leave_last_out(log), held_out_people(log, seed=0)):
+    for split in (leave_last_out(log), held_out_users(log, seed=0)):
         private = (ranks(cooccurrence.learn(plan, split.train), split) <= 10).mean()
         popular = (ranks(simulate("popularity", split.train, quiet=True), split) <= 10).mean()
         assert private > popular + 0.1
@@ -169,7 +169,7 @@ def test_it_learns_similarities_and_serves_new_users():
 
 @pytest.fixture(scope="module")
 def log():
-    return tastes(devices=300, items=150)
+    return taste_groups(users=300, items=150)
 
 
 @pytest.mark.filterwarnings(LOUD)
@@ -213,7 +213,7 @@ def test_tiles_hold_one_row_of_tiles_at_a_time(log, monkeypatch):
     run = cooccurrence.learn("lcf-ub", log, tiled=True)
     assert run.params["neighbours"].shape == (150, 20)
     told = []
-    cooccurrence.learn("lcf-ub", log, tiled=True, tell=lambda what, share: told.append((what, share)))
+    cooccurrence.learn("lcf-ub", log, tiled=True, on_progress=lambda what, share: told.append((what, share)))
     assert told[-1] == ("pairs", 1.0)
     assert ("devices", 1.0) in told
 
@@ -292,7 +292,7 @@ def test_given_counts_are_a_tree():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bpr-mf", "gmf"])
 def test_central_factors_learn_from_the_truth(name):
-    split = leave_last_out(tastes(devices=600, items=120, events=15))
+    split = leave_last_out(taste_groups(users=600, items=120, events=15))
     run = simulate(name, split.train, quiet=True)
     popular = simulate("popularity", split.train, quiet=True)
     hits = [(ranks(one, split) <= 10).mean() for one in (run, popular)]

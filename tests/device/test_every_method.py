@@ -1,4 +1,4 @@
-"""Every method, found by its file, keeps the promises of the signature page. A new file is tested without an edit here."""
+"""Every method, found by its file, satisfies the interface. A new file is tested without an edit here."""
 
 import re
 from types import SimpleNamespace
@@ -19,8 +19,8 @@ from tacit.lab.evaluation.scoring import ranks
 from tacit.lab.evaluation.splits import Cases, Split, latest
 from tacit.lab.plans.loader import suggested
 from tacit.lab.runs.run import simulate
-from tacit.lab.simulation.engine import fold, wake, wire_schema
-from tacit.server.round import add_reports, nothing, trained
+from tacit.lab.simulation.engine import cohort_slots, fold, wire_schema
+from tacit.server.round import add_reports, trained, zero_total
 
 TOY = '''"""Toy: likes what has a number near the person's mean item. A sixth method, in one file."""
 
@@ -88,7 +88,7 @@ every = pytest.mark.parametrize(
 )
 
 
-def test_the_rooms_inhabitants_are_found():
+def test_the_methods_are_found():
     assert {"random", "popularity", "mru", "mfu", "sr_od", "sr", "fcf", "itemknn", "toy"} <= set(method_names())
 
 
@@ -146,7 +146,7 @@ def test_longer_padding_changes_nothing(name):
 
 
 def _by_hand(hand, devices, through_the_wire):
-    total = nothing(hand.job.mechanism, hand.params, hand.trains, 1, hand.job.update)
+    total = zero_total(hand.job.mechanism, hand.params, hand.trains, 1, hand.job.update)
     schema = wire_schema(hand.job, hand.params)
     for device in devices:
         own = hand.own(device)
@@ -161,12 +161,12 @@ def _vmapped(hand, devices):
     homes = [hand.home(device, own) for device, own in zip(devices, owns)]
     stack = lambda *leaves: jnp.stack(leaves)  # noqa: E731
     own, home = jax.tree.map(stack, *owns), jax.tree.map(stack, *homes)
-    return fold(hand.job, hand.broadcast, [home], [own], [wake(np.arange(len(devices)), 4)])[1]
+    return fold(hand.job, hand.broadcast, [home], [own], [cohort_slots(np.arange(len(devices)), 4)])[1]
 
 
 @every
 @pytest.mark.parametrize("wire", ["dense", "rows"])
-def test_vmapped_is_one_by_one_is_through_the_wire(name, wire):
+def test_vmapped_equals_one_by_one_equals_through_the_wire(name, wire):
     hand = Hand(name, small_world(), wire=wire)
     devices = range(len(hand.population))
     together = jax.jit(lambda: _vmapped(hand, devices))()
@@ -183,7 +183,7 @@ def test_order_of_devices_is_irrelevant(name):
 
 
 @every
-def test_silent_after_the_allowance(name):
+def test_no_reports_after_the_allowance(name):
     hand = Hand(name, small_world(), messages=2)
     own = hand.own(0)
     home = hand.home(0, own)
@@ -197,7 +197,7 @@ def test_silent_after_the_allowance(name):
     # ... and nothing of the person is in a report that is not sent, nor a trace of it in the total.
     assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(dense_tree(report.payload)))
     assert not np.asarray(report.weight).any()
-    empty = nothing(hand.job.mechanism, hand.params, hand.trains, 1, hand.job.update)
+    empty = zero_total(hand.job.mechanism, hand.params, hand.trains, 1, hand.job.update)
     same(add_reports(hand.job.mechanism, empty, jax.tree.map(lambda leaf: leaf[None], report)), empty)
 
 
@@ -214,7 +214,7 @@ def test_padding_candidates_score_minus_infinity(name):
     assert np.asarray(best[2:]).tolist() == [-1, -1]
 
 
-def test_a_candidate_whose_score_is_no_number_is_not_listed():
+def test_a_candidate_with_score_nan_is_not_listed():
     scorer = SimpleNamespace(score=lambda *asked: jnp.where(asked[-1] == 2, jnp.nan, -1.0 * asked[-1]))
     best, scores = top(jax.random.key(0), scorer, {}, None, None, None, jnp.arange(4), 4)
     assert np.asarray(best).tolist() == [0, 1, 3, -1]
@@ -238,7 +238,7 @@ def test_an_empty_history_has_the_same_form(name):
 
 
 @every
-def test_a_share_counts_where_the_method_says_so_and_nowhere_else(name):
+def test_a_share_has_an_effect_only_where_the_method_declares_it(name):
     world = small_world()
     hand = Hand(name, world)
     history = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), world.histories(np.array([0]), 64))
@@ -248,7 +248,7 @@ def test_a_share_counts_where_the_method_says_so_and_nowhere_else(name):
 
 
 @every
-def test_learns_the_checkerboard_or_says_that_it_does_not(name):
+def test_learns_the_checkerboard_or_declares_that_it_does_not(name):
     world, answers = checkerboard(20)
     plan = suggested(name)
     if "epsilon" in plan.stages[0].privacy:  # what it can learn, not what it promises

@@ -13,8 +13,7 @@ from tacit.device.history import plain_history
 from tacit.device.method import build
 from tacit.device.round import KEYS
 from tacit.errors import PlanError
-from tacit.lab.baselines.helpers.fedgnn import claims, message
-from tacit.lab.baselines.helpers.helper import Guest, match, matched, seal
+from tacit.lab.baselines.helpers.fedgnn import SealedItems, fedgnn_claims, match, matched, noised, seal
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
 from tacit.nets.neural.graph import ATTENTION_LAYERS, new_graph_attention, user_vector
@@ -34,7 +33,7 @@ def made(**hyper):
 def test_the_helper_matches_encrypted_item_names():
     people, items = np.array([0, 0, 1, 1, 1, 2]), np.array([4, 7, 7, 7, 1, 7])
     vectors = np.arange(6, dtype=np.float32).reshape(3, 2)
-    guests = [Guest(seal(b"shared", np.unique(items[people == who])), vectors[who]) for who in range(3)]
+    guests = [SealedItems(seal(b"shared", np.unique(items[people == who])), vectors[who]) for who in range(3)]
     found = match(guests)
     assert not any(int(item).to_bytes(8, "big") in name for name in found for item in items)
     table = matched(people, items, vectors, 9)
@@ -110,8 +109,8 @@ def test_an_items_gradient_does_not_depend_on_the_number_of_predicted_items():
 
 def test_every_number_is_clipped_then_noised():
     quiet = made(noise=0.0, clip=0.1)
-    assert message(quiet, KEY, jnp.array([0.05, -3.0, 7.0])).tolist() == pytest.approx([0.05, -0.1, 0.1])
-    loud = np.asarray(message(made(noise=0.2, clip=0.1), KEY, jnp.full(20_000, 9.0)))
+    assert noised(quiet, KEY, jnp.array([0.05, -3.0, 7.0])).tolist() == pytest.approx([0.05, -0.1, 0.1])
+    loud = np.asarray(noised(made(noise=0.2, clip=0.1), KEY, jnp.full(20_000, 9.0)))
     assert loud.mean() == pytest.approx(0.1, abs=0.01)
     assert np.abs(loud - 0.1).mean() == pytest.approx(0.2, rel=0.05), "E|Laplace(λ)| = λ"
 
@@ -120,11 +119,11 @@ def test_every_number_is_clipped_then_noised():
 
 
 def test_there_is_no_guarantee_despite_the_printed_one():
-    printed, true = claims(made(clip=0.1, noise=0.2))
+    printed, true = fedgnn_claims(made(clip=0.1, noise=0.2))
     assert (printed.epsilon, printed.fidelity, printed.per) == (pytest.approx(1.0), "paper", "message")
     assert true.epsilon == math.inf
     assert any("helper sees" in word for word in true.conditions)
-    assert claims(made(noise=0.0))[0].epsilon == math.inf
+    assert fedgnn_claims(made(noise=0.0))[0].epsilon == math.inf
     whole = price(choose("fedgnn"), 100).whole
     assert whole.epsilon == math.inf
     assert any("a helper beside the server sees" in word for word in whole.conditions)
@@ -132,7 +131,7 @@ def test_there_is_no_guarantee_despite_the_printed_one():
 
 def test_the_helped_sampler_needs_a_method_with_a_helper():
     with pytest.raises(
-        PlanError, match=r"cohort.sampler 'helped' knows the helper of fedgnn, fedrec_plus, got method 'popularity'"
+        PlanError, match=r"cohort.sampler 'helped' fits fedgnn, fedrec_plus in the lab, got method 'popularity'"
     ):
         simulate(choose("popularity", {"cohort": {"sampler": "helped"}}), small_world(), quiet=True)
 

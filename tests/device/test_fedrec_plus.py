@@ -17,7 +17,7 @@ from tacit.core.sparse_rows import Rows
 from tacit.device.method import build
 from tacit.device.round import KEYS
 from tacit.errors import DataError, PlanError
-from tacit.lab.baselines.helpers.fedrec_plus import aggregated, claims, heard
+from tacit.lab.baselines.helpers.fedrec_plus import aggregated, fedrec_plus_claims, sum_messages
 from tacit.lab.data import Population
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
@@ -108,7 +108,7 @@ def test_without_denoisers_the_gradients_differ():
     """A server that forgets to subtract has another gradient: the test above can fail."""
     people, Q, P = rated(5), small_numbers(1, ITEMS, DIM), small_numbers(2, 7, DIM)
     messages = sent(METHOD, people, Q, P)
-    said = heard(messages, messages.items < ITEMS, ITEMS)
+    said = sum_messages(messages, messages.items < ITEMS, ITEMS)
     assert np.abs(said.rows - central(people, Q, P, 0.5)[0]).max() > 0.5
 
 
@@ -138,7 +138,7 @@ def test_made_up_items_are_unrated_and_indistinguishable():
 
 
 def test_there_is_no_guarantee_and_the_price_states_what_is_visible():
-    (claim,) = claims(METHOD)
+    (claim,) = fedrec_plus_claims(METHOD)
     assert claim.epsilon == math.inf
     whole = price(choose("fedrec-plus"), 100).whole
     assert whole.epsilon == math.inf

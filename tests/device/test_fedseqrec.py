@@ -16,15 +16,16 @@ from tacit.device.methods.fedseqrec import FedSeqRec
 from tacit.device.methods.handshake import Handshake
 from tacit.errors import DataError, PlanError
 from tacit.lab.data import Population
-from tacit.lab.data.organisations import FIELDS, gain, held, organisations
+from tacit.lab.data.organisations import FIELDS, organisations
 from tacit.lab.data.selection import pick
 from tacit.lab.data.synthetic import movies
 from tacit.lab.data.word_vectors import with_word_vectors
 from tacit.lab.evaluation.scoring import ranks
-from tacit.lab.evaluation.splits import leave_last_out
+from tacit.lab.evaluation.splits import leave_last_out, train_on_organisations
+from tacit.lab.experiments.transfer import transfer_gain
 from tacit.lab.plans.loader import choose, load_plan
 from tacit.lab.runs.run import simulate
-from tacit.lab.runs.storage import load, save
+from tacit.lab.runs.storage import load_run, save_run
 from tacit.lab.simulation.federation import Performance
 from tacit.nets.neural.text import LENGTH, hashed_vectors, tokens_of
 from tacit.nets.sequence.encoder import Words, distinct_vectors
@@ -219,7 +220,7 @@ def test_a_log_without_organisations_is_refused():
 
 @pytest.mark.slow
 def test_organisations_train_and_their_users_are_evaluated(log):
-    split = held(leave_last_out(log, recent=6))
+    split = train_on_organisations(leave_last_out(log, recent=6))
     assert len(split.train) == 3
     plan = tiny("fedseqrec", 2, **{"rounds": 6, "hyper.rate": 0.01})
     before = ranks(simulate(tiny("fedseqrec", 2, rounds=0), split.train, quiet=True), split)
@@ -499,14 +500,14 @@ def test_a_new_organisation_evaluates_locally_first(log):
     plan = tiny("fedavg-seqrec", **{"rounds": 4, "hyper.rate": 0.01})
     run = simulate(plan, organisations(_of(log, [0, 1])), quiet=True)
     there = {name: np.asarray(leaf) for name, leaf in run.params.items()}
-    seen = gain(run, leave_last_out(_of(log, [2]), recent=6), epochs=2, alone=2)
+    seen = transfer_gain(run, leave_last_out(_of(log, [2]), recent=6), epochs=2, alone=2)
     people = int((log.silo == 2).sum())
     assert seen.broadcast.shape == seen.adapted.shape == seen.alone.shape == (people,)
     assert not np.array_equal(seen.broadcast, seen.adapted)
     for name, leaf in run.params.items():  # nothing was sent
         np.testing.assert_array_equal(leaf, there[name])
     with pytest.raises(DataError, match=r"gain asks one organisation, got 3; pick its people first"):
-        gain(run, leave_last_out(log, recent=6))
+        transfer_gain(run, leave_last_out(log, recent=6))
 
 
 def _of(log: Population, silos: list[int]) -> Population:
@@ -527,9 +528,9 @@ def test_a_saved_run_restores_its_word_vectors(tmp_path):
     file.write_text(
         "\n".join(f"{word.lower()} 0.5 -1.0 {place}" for place, word in enumerate(words) if " " not in word)
     )
-    held = organisations(with_word_vectors(log, file))
-    run = simulate(choose("fedavg-seqrec", {**TINY, "rounds": 1}), held, quiet=True)
-    again = load(save(run, tmp_path / "run"))
+    learners = organisations(with_word_vectors(log, file))
+    run = simulate(choose("fedavg-seqrec", {**TINY, "rounds": 1}), learners, quiet=True)
+    again = load_run(save_run(run, tmp_path / "run"))
     np.testing.assert_array_equal(again.method.vectors, run.method.vectors)
 
 

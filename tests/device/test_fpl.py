@@ -12,8 +12,8 @@ from tacit.device.history import plain_history
 from tacit.device.methods.fpl import FPL, OwnedAndShare
 from tacit.errors import PlanError
 from tacit.lab.data.selection import pick
-from tacit.lab.data.synthetic.small import checkerboard, tastes
-from tacit.lab.evaluation.scoring import newcomers
+from tacit.lab.data.synthetic.small import checkerboard, taste_groups
+from tacit.lab.evaluation.scoring import new_user_homes
 from tacit.lab.plans.loader import choose, load_plan, plan_names
 from tacit.lab.runs.run import simulate
 from tacit.nets.factor.bpr import Penalties, bpr_gradients, draw_bpr_pair, owned_items
@@ -181,7 +181,7 @@ def test_participants_keep_their_vector_and_new_users_fit_one():
     np.testing.assert_array_equal(
         run.method.adapt(jax.random.key(0), run.params, local, own)["person"], local["person"]
     )
-    strangers = newcomers(run, pick(world, np.arange(4)))
+    strangers = new_user_homes(run, pick(world, np.arange(4)))
     assert all(int(leaf) == 0 for bucket in strangers for leaf in bucket.home.local["0"]["learned"])
     history = [int(item) for item in world.items[world.offsets[4] : world.offsets[5]]]
     best = run.recommend(history=history, k=1)
@@ -199,14 +199,14 @@ def test_the_plans_are_built_in():
 
 @pytest.mark.parametrize("name", ["fpl", "fpl-sequential"])
 def test_plans_without_noise_have_no_guarantee_and_state_what_is_visible(name):
-    run = simulate(choose(name, {"rounds": 20}), tastes(devices=40, items=30, events=8), quiet=True)
+    run = simulate(choose(name, {"rounds": 20}), taste_groups(users=40, items=30, events=8), quiet=True)
     assert run.price.whole.epsilon == float("inf")
     assert any("positions are visible" in word for word in run.price.stages[0].visible)
 
 
 def test_bytes_are_those_of_the_paper():
     """One or two rows a triple: positions, vectors and biases; and a header, which the paper leaves out."""
-    world = tastes(devices=50, items=40, events=8)
+    world = taste_groups(users=50, items=40, events=8)
     for pi, rows in ((0.0, 1), (1.0, 2)):
         run = simulate(choose("fpl", {"rounds": 2, "hyper.pi": pi}), world, quiet=True)
         header = 18 + 4 + 2 * 4  # a weight, and how many rows each of two tables has

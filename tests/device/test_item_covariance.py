@@ -90,7 +90,7 @@ def test_a_message_has_norm_one_at_most_and_padding_is_inert(items, most):
 def test_it_beats_counts_of_the_same_epsilon():
     log = movies(1500, 200, seed=3)
     found = {
-        name: simulate(plan, log, epsilon=8.0, protocol="privrec", quiet=True).answers.metrics["Hits@10"]
+        name: simulate(plan, log, epsilon=8.0, protocol="privrec", quiet=True).evaluation.metrics["Hits@10"]
         for name, plan in (
             ("covariance", choose("dp-privrec")),
             ("counts", choose("popularity", {"privacy": {"mechanism": "gaussian", "clip": 10.0, "epsilon": 8.0}})),

@@ -134,7 +134,7 @@ def test_spent_is_silent_until_the_window_renews(path):
             ledger.reserve(**message(2))
         assert str(error.value) == (
             "Ledger: this message would bring ε to 3 of a budget of 2 for unit user at δ = 0, "
-            "which begins to renew in 2 days; stay silent."
+            "which begins to renew in 2 days; nothing is sent."
         )
         clock.now = 3 * DAY
         ledger.reserve(**message(2))
@@ -147,7 +147,7 @@ def test_a_refused_message_leaves_no_trace(path):
         before = path.read_bytes()
         with pytest.raises(DeviceError) as error:
             ledger.reserve(**message(0, Unbounded("raw")))
-        assert "would bring ε to ∞ of a budget of 0.5 for unit user at δ = 1e-06; stay silent." in str(error.value)
+        assert "would bring ε to ∞ of a budget of 0.5 for unit user at δ = 1e-06; nothing is sent." in str(error.value)
         with pytest.raises(PlanError, match=r"Entry\.unit must be one of"):
             ledger.reserve(**message(0, unit="person"))
         assert (path.read_bytes(), ledger.spent(), ledger.entries) == (before, 0.0, ())
@@ -211,8 +211,8 @@ def test_another_message_for_the_same_round_is_refused(path, change):
         with pytest.raises(DeviceError) as error:
             ledger.reserve(**{**message(7, digest="x"), **change})
         assert str(error.value) == (
-            "Ledger: run 'a', stage 0, round 7 was entered for a message that is now different; a second one would carry "
-            "fresh noise, so stay silent."
+            "Ledger: run 'a', stage 0, round 7 was entered for a message that is now different; a second one would have "
+            "fresh noise, so nothing is sent."
         )
         assert len(ledger.entries) == 1
 
@@ -265,7 +265,7 @@ def test_a_device_may_forget_but_amounts_stay(path, tmp_path):
         assert (ledger.spent(), len(ledger.entries)) == (1.0, 1)
     with Ledger.open(path, Budget(3.0), Clock(7.0)) as ledger:
         assert ledger.spent() == 1.0
-        with pytest.raises(DeviceError, match="was entered for a message that is now erased; a second one would carry"):
+        with pytest.raises(DeviceError, match="was entered for a message that is now erased; a second one would have"):
             ledger.reserve(**message(0, digest="x"))
         ledger.reserve(**message(1))
         assert ledger.reserve(**message(1)).round == 1
@@ -283,7 +283,9 @@ def test_a_ledger_in_a_folder_of_its_own_stays_where_it_is(tmp_path):
 
 def test_only_a_folder_can_be_erased(path, tmp_path):
     with Ledger.open(path, Budget(1.0)) as ledger:
-        with pytest.raises(DeviceError, match="must be the folder of a device, and is no folder; nothing was erased"):
+        with pytest.raises(
+            DeviceError, match="must be the folder of a device, and is not a folder; nothing was erased"
+        ):
             ledger.erase(tmp_path / "missing")
         (tmp_path / "history").write_text("h")
         ledger.close()
@@ -297,7 +299,7 @@ def test_an_erasure_that_fails_is_not_entered(path, tmp_path, monkeypatch):
     with Ledger.open(path, Budget(1.0)) as ledger:
         monkeypatch.setattr(Path, "unlink", broken_disk)
         with pytest.raises(
-            DeviceError, match=r"is not erased whole \(Input/output error\); mend that, and erase again"
+            DeviceError, match=r"was not erased completely \(Input/output error\); fix the cause, then erase again"
         ):
             ledger.erase(tmp_path)
     assert b"erased" not in path.read_bytes()

@@ -105,7 +105,7 @@ def test_a_mechanism_that_is_taken_runs(method, mechanism):
     items = np.random.default_rng(2).integers(ITEMS, size=(PEOPLE, 8))  # histories of one length: one program for all
     world = from_events(np.repeat(np.arange(PEOPLE), 8), items.ravel(), n_items=ITEMS)
     federation = Federation(fitting(method, mechanism), world)
-    federation.begin(0).play(0, 1)
+    federation.play(federation.begin(0), 0, 1)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(federation.params))
 
 

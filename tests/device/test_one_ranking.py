@@ -1,4 +1,4 @@
-"""A device and the simulator recommend the same: the same items in the same order, ties and all, from the same past."""
+"""A device and the simulator recommend the same items in the same order, ties included, from the same history."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,11 +7,11 @@ import jax
 import numpy as np
 import pytest
 
-from support.deployment import RUN, Town, post, write_history
+from support.deployment import RUN, Deployment, post, write_history
 from tacit.core.catalog import Catalog
 from tacit.core.plan import Plan
 from tacit.core.run_folder import write_arrays
-from tacit.deploy.bundle import Kit
+from tacit.deploy.bundle import Bundle
 from tacit.device import ranking
 from tacit.device.node import recommend as node_recommend
 from tacit.device.node.node import Node
@@ -20,12 +20,12 @@ from tacit.errors import PlanError
 from tacit.lab.data import Population, from_events
 from tacit.lab.evaluation import splits
 from tacit.lab.evaluation.scoring import top_lists
-from tacit.lab.experiments.variants import fitting
+from tacit.lab.experiments.variants import applicable_settings
 from tacit.lab.plans.loader import choose, load_plan, plan_names
-from tacit.lab.plans.publish import make_kit
+from tacit.lab.plans.publish import make_bundle
 from tacit.lab.runs import recommend as run_recommend
 from tacit.lab.runs.run import Run, simulate
-from tacit.lab.simulation.buckets import secrets
+from tacit.lab.simulation.buckets import device_secrets
 from tacit.lab.simulation.setup import run_keys
 
 PEOPLE, ITEMS = 4, 150
@@ -44,14 +44,14 @@ def long_world() -> Population:
 
 
 def untrained(name: str) -> Plan:
-    """A plan that plays no round, of a small size: what is learned is not the question here."""
+    """A small plan without rounds: these tests do not depend on what is learned."""
     plan = load_plan(name)
     for number in range(1, len(plan.stages) + 1):
         for path, value in [("rounds", 0), *SMALL.items()]:
             wanted = {f"{number}.{path}": value} if number > 1 else {path: value}
             for setting in (wanted, {key: DEEP.get(path) for key in wanted}):
                 try:
-                    plan = choose(plan, fitting(plan, setting))
+                    plan = choose(plan, applicable_settings(plan, setting))
                     break
                 except PlanError:
                     continue
@@ -60,22 +60,22 @@ def untrained(name: str) -> Plan:
 
 def home(folder: Path, plan: Plan, world: Population, seed: int = 0) -> Node:
     """A node of everybody, with the secrets that the simulator gives them, that has begun a run."""
-    make_kit(folder / "kit", plan, world.catalog, len(world), seed=seed)
+    make_bundle(folder / "bundle", plan, world.catalog, len(world), seed=seed)
     write_history(folder / "log.parquet", world, 0, len(world))
     store = Store(folder / "home").create()
-    kit = store.install(folder / "kit")
+    bundle = store.install(folder / "bundle")
     store.set(history=str(folder / "log.parquet"))
     kept = store.run(RUN)
     kept.path.mkdir()
-    own = np.asarray(secrets(run_keys(seed)[0], np.arange(len(world))))
+    own = np.asarray(device_secrets(run_keys(seed)[0], np.arange(len(world))))
     write_arrays(kept.path / "secrets.npz", {"secrets": own})
     node = Node(store.path)
-    kept.begin(kit.digest, node.people(kit).users, False)
+    kept.begin(bundle.digest, node.people(bundle).users, False)
     return node
 
 
 def drawn(params: dict) -> dict:
-    """Parameters as if something had been learned: any numbers, of which no two are alike, and any items."""
+    """Random parameters without ties, in place of learned ones."""
     rng = np.random.default_rng(7)
 
     def one(leaf: jax.Array) -> np.ndarray:
@@ -89,7 +89,7 @@ def drawn(params: dict) -> dict:
 def deployable(name: str) -> bool:
     """Whether a plan folder of the plan can be made."""
     try:
-        Kit(load_plan(name), Catalog(1), {}, 1, ())
+        Bundle(load_plan(name), Catalog(1), {}, 1, ())
     except PlanError:
         return False
     return True
@@ -97,7 +97,7 @@ def deployable(name: str) -> bool:
 
 def same_lists(run: Run, node: Node, person: int, **options) -> int:
     """Hold the two against each other; how many items they list."""
-    here = node_recommend.recommend(node, f"{person:06d}", **options)
+    here = node_recommend.recommend_on_device(node, f"{person:06d}", **options)
     there = run.recommend(users=[person], **options)
     assert [int(one.item) for one in here] == there["item_id"].to_list()
     np.testing.assert_allclose([one.score for one in here], there["score"].to_numpy(), rtol=2e-4, atol=2e-5)
@@ -136,7 +136,7 @@ def test_there_is_one_constant_for_the_recent_past():
 
 
 @pytest.mark.parametrize("name", ["on-device", "seqmf-eb", "seqmf-no-noise", "mru"])
-def test_another_look_back_would_be_noticed(name, tmp_path, monkeypatch):
+def test_another_number_of_recent_events_changes_the_lists(name, tmp_path, monkeypatch):
     """These plans read more than the newest 10 events, so the comparison above is able to fail."""
     run = simulate(untrained(name), long_world(), quiet=True)
     lists = [run.recommend(k=20, filter_seen=False)["item_id"].to_list()]
@@ -145,8 +145,8 @@ def test_another_look_back_would_be_noticed(name, tmp_path, monkeypatch):
     assert lists[0] != lists[1]
 
 
-def test_ties_are_settled_alike_and_for_each_person_anew(tmp_path):
-    """Nobody has counted anything, so every score is 0: a list is the order of ties."""
+def test_ties_are_broken_alike_and_differently_for_each_user(tmp_path):
+    """All scores are 0, so a list is the order of ties."""
     world, plan = long_world(), untrained("popularity")
     run, node = simulate(plan, world, quiet=True), home(tmp_path, plan, world)
     node.store.run(RUN).keep_broadcast({name: np.asarray(leaf) for name, leaf in run.params.items()})
@@ -169,18 +169,18 @@ def test_evaluation_lists_what_is_recommended():
 
 @pytest.mark.parametrize("name", ["seqmf-no-noise", pytest.param("seqmf-eb", marks=pytest.mark.slow)])
 def test_lists_are_the_same_after_learning(name, tmp_path):
-    """A whole deployment, letter by letter: nodes of 1 and 3 people learn, then recommend without the server."""
+    """A whole deployment, message by message: nodes of 1 and 3 users learn, then recommend without the server."""
     world, plan = (
         long_world(),
-        choose(name, fitting(load_plan(name), {"rounds": min(2, load_plan(name).stages[0].rounds)})),
+        choose(name, applicable_settings(load_plan(name), {"rounds": min(2, load_plan(name).stages[0].rounds)})),
     )
-    town = Town(tmp_path, plan, world, (1, PEOPLE - 1)).enrol().play()
+    deployment = Deployment(tmp_path, plan, world, (1, PEOPLE - 1)).enrol().play()
     run = simulate(plan, world, seed=0, quiet=True)
-    for called, node in town.nodes.items():
-        post(node, town.session.farewell(called))
-    alone, shard = town.nodes.values()
+    for called, node in deployment.nodes.items():
+        post(node, deployment.session.final_request(called))
+    alone, shard = deployment.nodes.values()
     for person, node, called in ((0, alone, None), (2, shard, "000001")):
-        here = node_recommend.recommend(node, called, k=20)
+        here = node_recommend.recommend_on_device(node, called, k=20)
         there = run.recommend(users=[person], k=20)
         assert [int(one.item) for one in here] == there["item_id"].to_list()
         np.testing.assert_allclose([one.score for one in here], there["score"].to_numpy(), rtol=1e-3, atol=1e-4)

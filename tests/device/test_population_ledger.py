@@ -1,4 +1,4 @@
-"""Everybody's ledgers in the lab, and the gate that holds them: across stages, runs, folders and people who come and go."""
+"""The ledgers of a population, and the gate that enforces them: across stages, runs, folders and changing users."""
 
 import math
 import warnings
@@ -37,7 +37,7 @@ def reports(run):
     return [row["reports"] for row in run.rounds]
 
 
-def test_who_has_spent_the_budget_is_silent_over_runs():
+def test_a_device_that_spent_its_budget_sends_nothing_in_later_runs():
     world, budget = small_world(9), Budget(3.0)
     first = simulate(plan_of(), world, quiet=True, budget=budget)
     second = simulate(plan_of(), world, quiet=True, budget=budget, after=first)
@@ -62,7 +62,7 @@ def _aged(page, days):
     return replace(page, time=page.time - days * 86_400)
 
 
-def test_ledgers_go_on_from_a_folder_and_follow_people(tmp_path: Path):
+def test_ledgers_continue_from_a_folder_and_follow_users(tmp_path: Path):
     events = np.repeat(np.arange(4), 3), np.tile(np.arange(3), 4)
     here, later = (replace(from_events(*events, n_items=3), users=list(names)) for names in ("abcd", "dxab"))
     budget = Budget(3.0)
@@ -74,7 +74,7 @@ def test_ledgers_go_on_from_a_folder_and_follow_people(tmp_path: Path):
         simulate(plan_of(), later, quiet=True, after=tmp_path / "nowhere")
 
 
-def test_a_resumed_run_spends_as_one_that_was_not(tmp_path: Path):
+def test_a_resumed_run_spends_like_an_uninterrupted_one(tmp_path: Path):
     world, budget = small_world(5), Budget(1.0)
     whole = simulate(plan_of(), world, quiet=True, budget=budget, out=tmp_path / "whole")
     again = simulate(plan_of(), world, quiet=True, budget=budget, out=tmp_path / "whole", resume=True)
@@ -85,7 +85,7 @@ def test_a_resumed_run_spends_as_one_that_was_not(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_drawn_cohort_costs_everybody_who_might_have_been_drawn():
+def test_a_sampled_cohort_costs_every_device_that_could_be_sampled():
     cohort = {"sampler": "fixed", "count": 2}
     plan = plan_of({"mechanism": "gaussian", "epsilon": 2.0}, rounds=3, cohort=cohort)
     budget = Budget(2.2, 1e-5)
@@ -134,7 +134,7 @@ def test_a_later_run_draws_other_cohorts():
     assert (second.ledgers.sent[:, 0] != second.ledgers.sent[:, 1]).any()
 
 
-def test_a_device_with_its_own_ledger_falls_silent_where_the_simulator_does(tmp_path: Path):
+def test_a_device_with_its_own_ledger_stops_sending_where_the_simulator_does(tmp_path: Path):
     """The same step, with an allowance from the device's own file, over restarts."""
     world, budget, sent = small_world(3), Budget(1.4), []
     hand = Hand("fcf", world, **LAPLACE, messages=2)
@@ -155,7 +155,7 @@ def test_a_device_with_its_own_ledger_falls_silent_where_the_simulator_does(tmp_
     assert sent == [True, True, False, False] + [False] * 8, "0.5 + 0.5 fit into 1.4; a third does not"
 
 
-def test_a_large_population_is_composed_once_for_each_kind_of_past():
+def test_composition_is_computed_once_for_each_distinct_history_of_spending():
     users = range(200_000)
     page = ledger_entry_of(price(plan_of(), 1000).stages[0], "digest", "run", 0, 0.0, 100)
     ledgers = Ledgers(users).write(page, np.arange(200_000) % 4)

@@ -21,7 +21,7 @@ from tacit.lab.data import from_events
 from tacit.lab.data.synthetic import apps
 from tacit.lab.evaluation.candidates import Installed, SeenBefore
 from tacit.lab.evaluation.scoring import ranks
-from tacit.lab.evaluation.sessions import clean
+from tacit.lab.evaluation.sessions import drop_quick_repeats
 from tacit.lab.evaluation.splits import calendar_days, cold_start
 from tacit.lab.plans.loader import load_plan, suggested
 from tacit.lab.runs.device_cost import cost
@@ -449,7 +449,7 @@ def hit_rate(run, split, candidates, n=5):
 
 @pytest.fixture(scope="module")
 def launches():
-    split = calendar_days(clean(apps(60, days=28, seed=0)), test=2, valid=1, recent=64)
+    split = calendar_days(drop_quick_repeats(apps(60, days=28, seed=0)), test=2, valid=1, recent=64)
     return split, SeenBefore(split, plus_target=True, in_training=True)
 
 

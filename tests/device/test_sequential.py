@@ -16,11 +16,11 @@ from tacit.device.method import build
 from tacit.device.methods.bert4rec import draw_masks
 from tacit.device.round import KEYS
 from tacit.errors import PlanError
-from tacit.lab.baselines.central.next_item import Pool, pool, questions
+from tacit.lab.baselines.central.next_item import Pool, draw_targets, pool
 from tacit.lab.data import from_events
 from tacit.lab.data.organisations import organisations
 from tacit.lab.data.synthetic import movies
-from tacit.lab.evaluation.candidates import Everything
+from tacit.lab.evaluation.candidates import AllItems
 from tacit.lab.evaluation.scoring import ranks
 from tacit.lab.evaluation.splits import leave_last_out
 from tacit.lab.plans.loader import choose
@@ -107,7 +107,7 @@ def test_users_of_an_organisation_may_be_interleaved():
 def test_samples_cover_every_event(lengths, stride, seed):
     place = np.concatenate([np.arange(n) for n in lengths])
     log = Pool(np.arange(place.size), place, np.repeat(lengths, lengths) - 1 - place)
-    at = questions(np.random.default_rng(seed), log, stride)
+    at = draw_targets(np.random.default_rng(seed), log, stride)
     assert np.unique(at).size == at.size, "none is asked twice"
     assert (log.place[at] >= 1).all(), "nothing comes before a first event"
     asked = set()
@@ -313,7 +313,7 @@ def test_order_is_learned(name):
     run = simulate(choose(name, {f"hyper.{key}": value for key, value in hyper.items()}), split.train, quiet=True)
     # Thirty people are too few to learn the order from masked items: bert4rec knows which seven. The chain below has more.
     best = 7 if name == "bert4rec" else 1
-    assert (ranks(run, split, Everything("nothing")) <= best).mean() > 0.95
+    assert (ranks(run, split, AllItems("nothing")) <= best).mean() > 0.95
 
 
 @pytest.mark.parametrize("name", CENTRAL)
@@ -364,7 +364,7 @@ def test_each_is_close_to_the_best_possible(name):
     hyper = {"dim": 32, "window": 10, "negatives": 0, "rate": 0.005, "batch": 32}
     hyper |= {"epochs": 80, "wide": 64} if name == "bert4rec" else {"epochs": 6}
     run = simulate(choose(name, {f"hyper.{key}": value for key, value in hyper.items()}), split.train, quiet=True)
-    right = (ranks(run, split, Everything("nothing")) == 1).mean()
+    right = (ranks(run, split, AllItems("nothing")) == 1).mean()
     known = (chain_successors(split) == split.test.target).mean()
     assert known - 0.06 < right <= known + 0.03
 

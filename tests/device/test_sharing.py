@@ -19,14 +19,14 @@ from tacit.lab.audits.claim_audit import audit
 from tacit.lab.audits.fpl_reconstruction import leakage
 from tacit.lab.data.datasets import as_population
 from tacit.lab.data.interactions import interactions
-from tacit.lab.data.merge import merge
 from tacit.lab.data.organisations import organisations
+from tacit.lab.data.population import extend_log
 from tacit.lab.data.selection import pick, take
 from tacit.lab.experiments.compare import compare
 from tacit.lab.experiments.trial import trial
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import Run, simulate
-from tacit.lab.simulation.buckets import prepare
+from tacit.lab.simulation.buckets import prepare_devices
 from tacit.lab.simulation.federation import Federation, Performance
 
 USERS, EACH, ITEMS = 12, 8, 30
@@ -45,7 +45,7 @@ def table(openness=None, **columns) -> pl.DataFrame:
 
 def pis(run: Run) -> np.ndarray:
     """Everybody's π, as the method has it."""
-    return np.asarray(prepare(run.method, run.population, np.arange(len(run.population)), EACH).pi)
+    return np.asarray(prepare_devices(run.method, run.population, np.arange(len(run.population)), EACH).pi)
 
 
 # ---- a share of one's own ----
@@ -164,7 +164,7 @@ def test_the_commands_take_the_column_from_the_plan(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="has no column 'opennes'; did you mean 'openness'"):
         tacit("run", "fpl", "--data", "log.csv", "--set", "hyper.own_pi=opennes")
     with pytest.raises(PlanError, match=r"hyper\.own_pi has no field of a person 'openness'"):
-        tacit("run", "fpl", "--data", "tastes", "--devices", 20, *words)
+        tacit("run", "fpl", "--data", "groups", "--devices", 20, *words)
 
 
 @pytest.mark.slow
@@ -210,7 +210,7 @@ def test_marks_stay_with_their_events(tmp_path):
     assert held.never.sum() == world.never.sum()
     run = simulate("popularity", world, quiet=True)
     assert Run.load(run.save(tmp_path / "kept")).population.never.tolist() == world.never.tolist()
-    again = merge(world, interactions(table()))  # the same events, unmarked: what was never to be shared stays so
+    again = extend_log(world, interactions(table()))  # the same events, unmarked: what was never to be shared stays so
     assert again.never.sum() == 2 * world.never.sum()
     assert world.digest != interactions(marked(table())).digest
 

@@ -95,7 +95,7 @@ def test_a_protocol_with_repeats_is_graded_like_ranx(repeats):
     items = np.random.default_rng(0).choice(60, 300 * 12, p=weight / weight.sum())
     split = way.split(from_events(np.repeat(np.arange(300), 12), items))
     run = simulate("popularity", split.train, quiet=True)
-    answers = way.ask(run, split)
+    answers = way.evaluate(run, split)
     among = np.unique(split.train.items)
     devices, lists = top_lists(run, split, 10, among=among, again=repeats == "all")
     truth = {str(u): {str(t): 1} for u, t in zip(split.test.device, split.test.target)}

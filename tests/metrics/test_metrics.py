@@ -10,6 +10,7 @@ from scipy import stats
 
 from tacit.errors import DataError, PlanError
 from tacit.metrics import (
+    DEFINITIONS,
     NAMES,
     Metric,
     Relevant,
@@ -42,13 +43,37 @@ def place(scores, target, ties="random", key=KEY):
 # ---- names ----
 
 
+def written(name, n):
+    """The name of a metric with a cut-off, where it takes one."""
+    return name if DEFINITIONS[name].cut_off == "none" else f"{name}@{n}"
+
+
+FROM_RANKS = [written(name, 5) for name, one in DEFINITIONS.items() if one.of_ranks is not None] + ["MRR"]
+FROM_LISTS = [written(name, 5) for name, one in DEFINITIONS.items() if one.of_hits is not None] + ["MRR"]
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_every_metric_is_described_and_has_a_value(name):
+    one = DEFINITIONS[name]
+    assert one.__doc__
+    assert one.name == name
+    ways = (one.of_ranks, one.of_hits, one.of_popularity, one.of_counts, one.of_means)
+    assert any(way is not None for way in ways)
+
+
+def test_a_class_among_the_definitions_is_a_metric_under_each_of_its_names():
+    assert {"NDCG", "AUC", "Gini"} <= set(DEFINITIONS)
+    assert {short for short in NAMES.values()} == set(DEFINITIONS)
+    assert NAMES["Precision"] == "P"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_name_is_read_in_any_capitals(name):
-    written = name if name == "AUC" else f"{name}@7"
-    assert parse(written) == parse(written.lower()) == Metric(NAMES[name], None if name == "AUC" else 7)
+    word = name if name == "AUC" else f"{name}@7"
+    assert parse(word) == parse(word.lower()) == Metric(NAMES[name], None if name == "AUC" else 7)
 
 
-def test_hits_precision_and_recall_are_other_words():
+def test_aliases_of_hr_precision_and_recall():
     assert str(parse("Hits@3")) == "HR@3"
     assert parse("P@3") == parse("Precision@3")
     assert parse("R@3") == parse("Recall@3")
@@ -113,7 +138,7 @@ def test_a_user_with_three_positives():
 
 
 @pytest.mark.parametrize(("ties", "want"), [("pessimistic", 4), ("optimistic", 2)])
-def test_ties_as_asked(ties, want):
+def test_ties_by_policy(ties, want):
     scores = [0.5, 0.9, 0.5, -jnp.inf, 0.5, 0.1]
     assert [place(scores, 2, ties, jax.random.key(s)) for s in range(5)] == [want] * 5
 
@@ -144,7 +169,7 @@ def test_a_constant_scorer_scores_like_random():
         assert summary(np.asarray(_many(keys, jnp.zeros((m, c)), targets, ties)), ("HR@10",)) == {"HR@10": hit}
 
 
-def test_what_is_not_a_number_wins_nothing():
+def test_scores_that_are_not_numbers_never_win():
     nan, inf = jnp.nan, jnp.inf
     assert place([nan, 0.1, -5.0], 0) == 3
     assert place([nan, 0.1, nan], 1) == 1
@@ -196,7 +221,7 @@ def test_lists_one_by_one():
     np.testing.assert_allclose(per_list(LISTS, RIGHT, "NDCG@3"), [0.6131471928, 0.5, 0, 1])
 
 
-def test_f1_is_of_the_means():
+def test_f1_is_computed_from_the_means():
     each = per_list(LISTS, RIGHT, "P@3"), per_list(LISTS, RIGHT, "R@3")
     both = each[0] + each[1]
     mean_of_f1 = np.mean(np.divide(2 * each[0] * each[1], both, out=np.zeros(4), where=both > 0))
@@ -204,18 +229,18 @@ def test_f1_is_of_the_means():
     assert list_summary(LISTS, Relevant.of([[7]] * 4), ("F1@3",)) == {"F1@3": 0.0}
 
 
-def test_novelty_and_popularity_are_of_the_items():
-    popularity = np.array([8, 4, 2, 1, 1, 0, 0, 0])  # shares 1/2, 1/4, 1/8, 1/16, 1/16 and nobody
+def test_novelty_and_popularity_are_means_over_items():
+    popularity = np.array([8, 4, 2, 1, 1, 0, 0, 0])  # shares 1/2, 1/4, 1/8, 1/16, 1/16 and no event
     assert per_list(LISTS, None, "Novelty@3", popularity=popularity).tolist() == [2.0, 7 / 3, 8 / 3, 2.0]
     assert per_list(LISTS, None, "Popularity@2", popularity=popularity).tolist() == [6, 6, 5, 6]
-    padded = np.array([[5, -1]])  # had by nobody counts as had once
+    padded = np.array([[5, -1]])  # an item without events counts as having one
     assert list_summary(padded, None, ("Novelty@2", "Popularity@2"), popularity=popularity) == {
         "Novelty@2": 4.0,
         "Popularity@2": 0.0,
     }
 
 
-def test_padding_is_no_item_but_keeps_its_place():
+def test_padding_is_no_item_but_counts_as_a_place():
     lists = np.array([[4, -1, -1], [-1, -1, -1]])
     right = Relevant.of([[4, 1], [2]])
     assert per_list(lists, right, "P@3").tolist() == [1 / 3, 0]
@@ -227,13 +252,13 @@ def test_an_item_named_twice_among_the_relevant_counts_once():
     assert per_list(np.array([[3, 1]]), Relevant.of([[3, 3]]), "R@2").tolist() == [1.0]
 
 
-def test_a_single_target_means_the_same_in_both_families():
+def test_both_families_agree_on_a_single_target():
     rng = np.random.default_rng(0)
     lists = np.argsort(rng.random((50, 30)), axis=1)
     target = rng.integers(30, size=50)
     ranks = 1 + np.argmax(lists == target[:, None], axis=1)
     right = Relevant(np.arange(51), target)
-    for name in ("HR@5", "MRR@5", "MRR", "NDCG@5", "P@5", "R@5"):
+    for name in sorted({*FROM_RANKS} & {*FROM_LISTS}):
         np.testing.assert_allclose(per_list(lists, right, name), per_case(ranks, name), atol=1e-12)
     assert list_summary(lists, right, ("F1@5",)) == pytest.approx(summary(ranks, ("F1@5",)))
 
@@ -242,7 +267,7 @@ def test_a_single_target_means_the_same_in_both_families():
     ("call", "error", "sentence"),
     [
         (lambda: per_list(LISTS, RIGHT, "P@4"), DataError, "P@4 needs lists of at least 4 places, got 3; pad with -1."),
-        (lambda: per_list(LISTS, None, "P@3"), DataError, "P@3 needs what would have been right in each list"),
+        (lambda: per_list(LISTS, None, "P@3"), DataError, "P@3 needs the relevant items of each list"),
         (lambda: per_list(LISTS, RIGHT, "AUC"), PlanError, "AUC has no value for a single list"),
         (lambda: per_list(LISTS[:3], RIGHT, "P@3"), DataError, "got 3 lists and 4 sets."),
         (lambda: per_list(LISTS[0], RIGHT, "P@3"), DataError, r"not empty, got shape \(3,\)."),
@@ -253,7 +278,7 @@ def test_a_single_target_means_the_same_in_both_families():
         (lambda: over_catalogue(LISTS, "IC@3", 4), DataError, "A list names item 4, but the catalogue has 4 items"),
         (lambda: over_catalogue(LISTS, "P@3", 8), PlanError, "The catalogue has no metric 'P'"),
         (lambda: list_summary(LISTS, RIGHT, ("IC@3",)), DataError, "IC@3 needs the size of the catalogue, got none"),
-        (lambda: per_list(LISTS, None, "Novelty@3"), DataError, "Novelty@3 needs how often each item was had"),
+        (lambda: per_list(LISTS, None, "Novelty@3"), DataError, "Novelty@3 needs the number of events of each item"),
         (
             lambda: per_list(np.array([[1], [-1]]), None, "Popularity@1", popularity=np.ones(3)),
             DataError,
@@ -337,7 +362,7 @@ def test_averaging_mistakes(call, error, sentence):
 CANDIDATES = 12
 different = st.lists(st.integers(-1000, 1000), min_size=CANDIDATES, max_size=CANDIDATES, unique=True)
 alike = st.lists(st.integers(0, 3), min_size=CANDIDATES, max_size=CANDIDATES)
-ACCURACY = ("HR@5", "MRR@5", "MRR", "NDCG@5", "P@5", "R@5")
+NEGATIVES = 40
 
 
 @given(different, st.permutations(range(CANDIDATES)), st.integers(0, CANDIDATES - 1), st.integers(0, 99))
@@ -354,8 +379,9 @@ def test_a_worse_candidate_never_improves_a_metric_nor_harms_one(scores, target,
     fewer = np.array([*scores[:-1], -np.inf])  # the last is no candidate
     more = np.array([*scores[:-1], min(scores) - 1])
     before, after = (np.array([place(s, target, ties)]) for s in (fewer, more))
-    for name in ACCURACY:
-        assert per_case(after, name) <= per_case(before, name), name
+    for name in FROM_RANKS:
+        worse, better = (per_case(found, name, negatives=NEGATIVES) for found in (after, before))
+        assert worse <= better, name
     assert before == after
 
 
@@ -366,12 +392,13 @@ def test_a_better_candidate_never_improves_a_metric(scores, target):
     more = np.array([*scores[:-1], max(scores) + 1])
     before, after = (np.array([place(s, target)]) for s in (fewer, more))
     assert after == before + 1
-    for name in ACCURACY:
-        assert per_case(after, name) <= per_case(before, name), name
+    for name in FROM_RANKS:
+        worse, better = (per_case(found, name, negatives=NEGATIVES) for found in (after, before))
+        assert worse <= better, name
 
 
 @st.composite
-def answers(draw):
+def list_evaluations(draw):
     m, n_items = draw(st.integers(1, 6)), draw(st.integers(6, 20))
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
     lists = np.argsort(rng.random((m, n_items)), axis=1)[:, :6]
@@ -380,22 +407,24 @@ def answers(draw):
     return lists, Relevant.of([one.tolist() for one in right]), n_items
 
 
-@given(answers())
+@given(list_evaluations())
 @settings(max_examples=100, deadline=None)
-def test_metrics_lie_between_0_and_1(answer):
-    lists, right, n_items = answer
-    for name in ACCURACY:
+def test_metrics_of_lists_lie_in_their_bounds(evaluation):
+    lists, right, n_items = evaluation
+    for name in FROM_LISTS:
         each = per_list(lists, right, name)
-        assert ((each >= 0) & (each <= 1 + 1e-12)).all(), name
-    for name in ("F1@5", "Gini@5", "G@5", "Coverage@5"):
-        assert -1e-12 <= list_summary(lists, right, (name,), n_items=n_items)[name] <= 1 + 1e-12, name
+        assert ((each >= 0) & (each <= DEFINITIONS[parse(name).kind].highest + 1e-12)).all(), name
+    for name, one in DEFINITIONS.items():
+        if one.of_counts is not None or one.of_means is not None:
+            value = list_summary(lists, right, (f"{name}@5",), n_items=n_items)[f"{name}@5"]
+            assert -1e-12 <= value <= one.highest + 1e-12, name
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=20), st.integers(40, 60))
-def test_metrics_of_ranks_lie_between_0_and_1(ranks, negatives):
-    for name in (*ACCURACY, "AUC"):
+def test_metrics_of_ranks_lie_in_their_bounds(ranks, negatives):
+    for name in FROM_RANKS:
         each = per_case(np.array(ranks), name, negatives=negatives)
-        assert ((each >= 0) & (each <= 1)).all(), name
+        assert ((each >= 0) & (each <= DEFINITIONS[parse(name).kind].highest)).all(), name
 
 
 @given(st.integers(2, 50), st.integers(1, 1000), st.integers(0, 49))

@@ -8,9 +8,9 @@ import pytest
 
 from tacit.device.method import build
 from tacit.errors import PlanError
-from tacit.lab.baselines.central.bpr import Pace, descents, first_factors
-from tacit.lab.data.synthetic.small import tastes
-from tacit.lab.evaluation.candidates import Everything, Sampled
+from tacit.lab.baselines.central.bpr import StepSize, first_factors, train_checkpoints
+from tacit.lab.data.synthetic.small import taste_groups
+from tacit.lab.evaluation.candidates import AllItems, Sampled
 from tacit.lab.plans.loader import choose
 from tacit_papers import Options, paper
 from tacit_papers.dplcf import study
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.
 
 @pytest.fixture(scope="module")
 def log():
-    return study._log("tastes", tastes(devices=150, items=140, events=12), 5)
+    return study._log("groups", taste_groups(users=150, items=140, events=12), 5)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def made(log):
 def test_tables_stand_beside_the_paper(made):
     assert [table.name for table in made] == ["table1", "table4", "table4", "table6", "table6"]
     statistics, sampled, full = made[:3]
-    assert statistics.rows["MovieLens: tastes"]["users"].paper == 74_529
+    assert statistics.rows["MovieLens: groups"]["users"].paper == 74_529
     assert sampled.rows["DPLCF-SP"]["HR@10"].paper == 0.7
     assert full.rows["DPLCF-SP"]["HR@10"].paper is None
     assert "1 + 99 sampled items, 2 seeds" in sampled.title
@@ -67,9 +67,9 @@ def test_hits_grow_with_the_cut_and_the_truth_is_the_bound(made):
         hits = [row[f"HR@{cut}"].ours for cut in CUTS]
         assert hits == sorted(hits)
         assert row["HR@10"].low <= row["HR@10"].ours <= row["HR@10"].high
-    assert made[1].notes[0].startswith("D1, LCF-UB above everything private at every K: holds on tastes; the noise of")
+    assert made[1].notes[0].startswith("D1, LCF-UB above everything private at every K: holds on groups; the noise of")
     for order in ("D2", "D3", "D4"):
-        assert any(note.startswith(f"{order}, ") and " on tastes; " in note for note in made[1].notes)
+        assert any(note.startswith(f"{order}, ") and " on groups; " in note for note in made[1].notes)
     assert any("Paired t-test, DPLCF-SP − LCF-AP, HR: @5 " in note for note in made[1].notes)
     assert all(table.notes[0].startswith("D7, ") for table in made[3:])
 
@@ -106,7 +106,7 @@ def ranked(log, **worst):
 )
 def test_orders_are_computed_from_ranks(log, worst, held):
     found = orders(ranked(log, **worst), "HR")
-    verdicts = {note[:2]: ": holds on tastes; " in note for note in found if note[0] == "D" and "shrunk" not in note}
+    verdicts = {note[:2]: ": holds on groups; " in note for note in found if note[0] == "D" and "shrunk" not in note}
     assert " ".join(order for order, yes in verdicts.items() if yes) == held
     assert len(verdicts) == 5
     failed = [note for note in found if note.startswith(("D2", "D3")) and "does not hold" in note]
@@ -126,10 +126,10 @@ def test_every_epsilon_is_looked_at(log):
     named = "D6, DPLCF-AP above LCF-AP, LCF-SP and DPLCF-SP: "  # those that were run, and no other
     assert always({0.5: better}, "DPLCF-AP", rivals, "HR@10").startswith(named)
     assert always({0.5: better, 1.0: better}, "DPLCF-AP", rivals, "HR@10").endswith(
-        "holds on tastes; HR@10, at every ε."
+        "holds on groups; HR@10, at every ε."
     )
     assert always({0.5: worse, 1.0: better}, "DPLCF-AP", rivals, "HR@10").endswith(
-        "does not hold on tastes; HR@10, not at ε = 0.5."
+        "does not hold on groups; HR@10, not at ε = 0.5."
     )
 
 
@@ -200,13 +200,13 @@ def test_descents_side_by_side_are_those_made_one_by_one(log):
     plan, factors = plan_of("GMF", 1.0, 5), CENTRAL["GMF"]
     method = build(plan.stages[0], log.people.catalog)
     first = first_factors(method, log.split.train)
-    paces = [Pace(0.01, 0.0), Pace(0.001, 0.01)]
-    both = Pace(*(np.array(part) for part in zip(*paces)))
+    paces = [StepSize(0.01, 0.0), StepSize(0.001, 0.01)]
+    both = StepSize(*(np.array(part) for part in zip(*paces)))
     stacked = {name: np.stack([leaf] * 2) for name, leaf in first.items()}
-    early, late = descents(factors.loss, stacked, method, both, log.split.train, (1, 3))
+    early, late = train_checkpoints(factors.loss, stacked, method, both, log.split.train, (1, 3))
     for place, pace in enumerate(paces):
         for made, epochs in ((early, 1), (late, 3)):
-            (alone,) = descents(factors.loss, first, method, pace, log.split.train, (epochs,))
+            (alone,) = train_checkpoints(factors.loss, first, method, pace, log.split.train, (epochs,))
             for name, leaf in alone.items():
                 np.testing.assert_allclose(made[name][place], leaf, atol=1e-5)
 
@@ -222,7 +222,7 @@ def test_central_baselines_are_scored_with_the_server_s_own_vectors(log):
     train = log.split.train
     had = [set(train.items[train.offsets[u] : train.offsets[u + 1]].tolist()) for u in range(150)]
     expected = [1 + len({i for i in range(t + 1, 140)} - had[u]) for u, t in enumerate(target)]
-    np.testing.assert_array_equal(central_ranks(scores, log.split, Everything(), 0), expected)
+    np.testing.assert_array_equal(central_ranks(scores, log.split, AllItems(), 0), expected)
 
 
 @pytest.mark.slow
@@ -248,4 +248,4 @@ def test_without_data_the_logs_are_synthetic_and_say_so(monkeypatch, tmp_path):
     one, other = small_log(None, "small"), large_log(None, "small")
     assert (one.label, one.neighbours, len(one.people)) == ("movies, synthetic, 600 people", 10, 600)
     assert (other.label, other.neighbours) == ("movies, synthetic, 2,000 people", 20)
-    assert small_log("tastes", "small").label == "tastes"
+    assert small_log("groups", "small").label == "groups"

@@ -11,11 +11,11 @@ from tacit.core.plan import Plan
 from tacit.device.method import build
 from tacit.errors import PlanError
 from tacit.lab.baselines.central.bpr import _ascend, _draw, one_by_one
-from tacit.lab.data.synthetic.small import tastes
-from tacit.lab.evaluation.protocols import Answers
+from tacit.lab.data.synthetic.small import taste_groups
+from tacit.lab.evaluation.protocols import EvaluationResult
 from tacit.lab.evaluation.scoring import top_lists
 from tacit.lab.evaluation.splits import Split
-from tacit.lab.experiments.search import Tried, Tuned
+from tacit.lab.experiments.search import SearchResult, SearchTrial
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
 from tacit_papers import Options, paper
@@ -37,7 +37,7 @@ PEAKS = {"sFPL": 1.0, "pFPL": 0.5, "sFPL+": 0.5, "pFPL+": 1.0}  # where each for
 SCORES = {"random": 0.01, "top-pop": 0.05, "vae": 0.3, "bpr-mf": 0.2, "fcf": 0.15, "fcf-authors": 0.1}
 
 
-def told(plan: Plan, split: Split, seed: int) -> Answers:
+def told(plan: Plan, split: Split, seed: int) -> EvaluationResult:
     """In place of learning and evaluating: numbers that are known; a slow test below does both."""
     stage = plan.stages[0]
     if plan.name == "vae":  # the second topology after the longer time
@@ -50,7 +50,9 @@ def told(plan: Plan, split: Split, seed: int) -> Answers:
     return answers(level, split, [seed, len(plan.name)])
 
 
-def told_central(plan: Plan, split: Split, looks, seed: int, by: str = "record", pi: float = 1.0) -> Iterator[Answers]:
+def told_central(
+    plan: Plan, split: Split, looks, seed: int, by: str = "record", pi: float = 1.0
+) -> Iterator[EvaluationResult]:
     """In place of triples in the lab: BPR-MF is best at rate 0.005 with 8 factors after 3 epochs."""
     hyper = plan.stages[0].hyper
     for epochs in looks:
@@ -59,17 +61,17 @@ def told_central(plan: Plan, split: Split, looks, seed: int, by: str = "record",
         yield answers(level, split, [seed, 3])
 
 
-def answers(level: float, split: Split, seed: list[int]) -> Answers:
+def answers(level: float, split: Split, seed: list[int]) -> EvaluationResult:
     people = np.unique(split.test.device)
     noise = np.random.default_rng(seed).normal(0, 0.01, people.size)
     values = {"P@10": level + noise - noise.mean(), "R@10": level - noise + noise.mean()}
     metrics = {"P@10": level, "R@10": level, "F1@10": level, "IC@10": 100 * level, "G@10": level}
-    return Answers("fpl", "all", metrics, values, people, ())
+    return EvaluationResult("fpl", "all", metrics, values, people, ())
 
 
 @pytest.fixture(scope="module")
 def log():
-    return log_of("tastes", tastes(devices=40, items=60, events=40))
+    return log_of("groups", taste_groups(users=40, items=60, events=40))
 
 
 @pytest.fixture(scope="module")
@@ -93,16 +95,16 @@ def test_the_whole_command_on_a_small_log(log, monkeypatch):
     found = {row: cells["F1@10"].ours for row, cells in ranking.rows.items()}
     assert all(found[row] > found["Random"] for row in found if row not in ("Random", "FCF, as the authors"))
     assert ranking.rows["Random"]["G@10"].ours > ranking.rows["Top-Pop"]["G@10"].ours
-    assert statistics.rows["tastes"]["users"].paper is None
+    assert statistics.rows["groups"]["users"].paper is None
     assert len(figure.series["pFPL"]) == 3
 
 
 def test_tables_stand_beside_the_paper(made, log):
     assert [one.name for one in made] == ["table1", "table2", "figure1"]
     statistics, ranking, _ = made
-    assert statistics.rows["tastes"]["users"].ours == log.people == len(log.split.train)
-    assert statistics.rows["tastes"]["X⁺/|U|"].paper == 39.98
-    assert statistics.rows["tastes"]["filled in ‰"].paper == pytest.approx(1.57)
+    assert statistics.rows["groups"]["users"].ours == log.people == len(log.split.train)
+    assert statistics.rows["groups"]["X⁺/|U|"].paper == 39.98
+    assert statistics.rows["groups"]["filled in ‰"].paper == pytest.approx(1.57)
     assert set(ranking.rows) == set(ROWS)
     assert ranking.columns == (*COLUMNS, "π")
     assert ranking.rows["pFPL"]["P@10"].paper == 0.04642
@@ -112,7 +114,7 @@ def test_tables_stand_beside_the_paper(made, log):
 
 
 def test_records_an_item_are_counted_and_the_misprint_is_named(made, log):
-    cell = made[0].rows["tastes"]["X⁺/|I|"]
+    cell = made[0].rows["groups"]["X⁺/|I|"]
     assert cell.ours == pytest.approx(log.records / len(set(log.split.train.items.tolist())))
     assert cell.paper == 2.20  # as printed
     misprint = "Italy: X⁺/|I| is printed as 2.20; the printed counts give 54,088/25,522 = 2.12, so 2.20 is a misprint."
@@ -167,7 +169,7 @@ def test_each_part_comes_as_soon_as_it_is_made(log, monkeypatch):
         asked.append(split.log.digest)
         return told(plan, split, seed)
 
-    other = log_of("others", tastes(devices=30, items=60, events=40, seed=5))
+    other = log_of("others", taste_groups(users=30, items=60, events=40, seed=5))
     monkeypatch.setattr(module, "logs", lambda *_: [log, other])
     monkeypatch.setitem(GRIDS, "small", QUICK)
     monkeypatch.setattr(study, "_ask", ask)
@@ -175,11 +177,11 @@ def test_each_part_comes_as_soon_as_it_is_made(log, monkeypatch):
     parts = module.reproduce(Options())
     assert next(parts).name == "table1"
     assert asked == []
-    assert next(parts).data == "tastes"
+    assert next(parts).data == "groups"
     first = {log.split.log.digest, Study(log, QUICK, (0,)).inner.log.digest}
     assert set(asked) <= first
     assert [(one.name, one.data) for one in parts] == [
-        ("figure1", "tastes"),
+        ("figure1", "groups"),
         ("table2", "others"),
         ("figure1", "others"),
     ]
@@ -229,7 +231,7 @@ def test_the_paper_s_own_numbers_keep_the_paper_s_orders():
 
 def test_forms_do_as_many_triples_as_the_log_has_records(log):
     one = Study(log, QUICK, (0,))
-    one.factors = Tuned((Tried({"rate": 0.05, "dim": 4, "epochs": 3}, 1.0),))
+    one.factors = SearchResult((SearchTrial({"rate": 0.05, "dim": 4, "epochs": 3}, 1.0),))
     for row in ("pFPL", "pFPL+"):
         stage = one.plan(row, 0.5, 10).stages[0]
         assert stage.rounds * stage.hyper["triples"] * log.people == pytest.approx(10 * log.records, rel=0.1)
@@ -277,7 +279,7 @@ def test_triples_are_drawn_by_record_or_by_person(by):
 def test_triples_in_the_lab_do_as_well_as_one_device_a_round(log):
     """The same law: F1 over some seeds is as high as that of the engine's rounds."""
     one = Study(log, QUICK, (0,))
-    one.factors = Tuned((Tried({"rate": 0.05, "dim": 4, "epochs": 8}, 1.0),))
+    one.factors = SearchResult((SearchTrial({"rate": 0.05, "dim": 4, "epochs": 8}, 1.0),))
     lab, rounds = [], []
     for seed in range(4):
         one.seeds = (seed,)
@@ -310,7 +312,7 @@ def test_the_oldest_fifth_is_the_newest_of_time_turned_round(log):
 
 def test_coverage_of_the_core(log):
     assert covered(log) == 1.0  # everybody here has more than ten items that ten people have
-    sparse = log_of("tastes", tastes(devices=12, items=800, events=40))
+    sparse = log_of("groups", taste_groups(users=12, items=800, events=40))
     assert covered(sparse) < 0.2
 
 
@@ -319,7 +321,7 @@ def test_without_data_the_log_is_synthetic_and_says_so(monkeypatch, tmp_path):
     (only,) = logs(None, "small")
     assert only.label == "movies, synthetic, 800 people"
     assert only.country is None
-    assert [one.label for one in logs("tastes", "small")] == ["tastes"]
+    assert [one.label for one in logs("groups", "small")] == ["groups"]
 
 
 def test_a_paper_is_found_by_its_name():

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tacit.lab.data.sources.apps import SURROUNDINGS
+from tacit.lab.data.sources.frappe import SURROUNDINGS
 from tacit.lab.data.synthetic import movies
 from tacit.privacy.price import price
 from tacit_papers import Options, paper

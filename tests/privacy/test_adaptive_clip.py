@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.deployment import Town, post, short_world
+from support.deployment import Deployment, post, short_world
 from support.toys import close as equal
 from support.toys import same
 from tacit.core.messages import Report
@@ -20,22 +20,22 @@ from tacit.core.run_folder import Folder
 from tacit.errors import PlanError, RunError
 from tacit.lab.analysis.report_data import report_data
 from tacit.lab.audits.claim_audit import audit
-from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import Run, simulate
 from tacit.lab.simulation import stage_runner
-from tacit.lab.simulation.engine import Tally
+from tacit.lab.simulation.engine import RoundTally
 from tacit.lab.simulation.federation import Performance
 from tacit.privacy.card import card, to_markdown
 from tacit.privacy.mechanism import build_mechanism
 from tacit.privacy.mechanisms._parts.clipped_sum import WITHIN, count_noise, next_bound, sum_noise
 from tacit.privacy.price import price
 from tacit.privacy.sampler import build_sampler
-from tacit.server.round import add_reports, begin, close, nothing
+from tacit.server.round import add_reports, begin, close, zero_total
 from tacit.server.rules.mean_step import MeanStep
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
-WORLD = tastes(devices=90, items=60, events=10)
+WORLD = taste_groups(users=90, items=60, events=10)
 LENGTHS = np.sqrt([np.unique(WORLD.items[a:b]).size for a, b in zip(WORLD.offsets, WORLD.offsets[1:])])
 COHORTS = {"all": {}, "fixed": {"count": 30}, "poisson": {"rate": 0.3}, "pass": {"count": 30}}
 
@@ -183,7 +183,7 @@ def release(mechanism, clip, keys=4000):
 def _released(mechanism, keys, clip):
     rule, params = MeanStep(), {"x": jnp.zeros(3)}
     memory = begin(mechanism, rule, ("x",), params)._replace(dials={"clip": clip})
-    total = nothing(mechanism, params, ("x",), 1)
+    total = zero_total(mechanism, params, ("x",), 1)
     return jax.vmap(lambda key: close(key, mechanism, rule, ("x",), params, total, memory)[:2])(keys)
 
 
@@ -239,7 +239,7 @@ def _path(mechanism, lengths, rounds=200):
     def turn(key, memory):
         say = lambda length: mechanism.encode(key, {"x": length * jnp.array([0.6, -0.8])}, memory.dials)  # noqa: E731
         reports = Report(jax.vmap(say)(lengths), jnp.ones((lengths.size, 1)), jnp.ones(lengths.size, bool))
-        total = add_reports(mechanism, nothing(mechanism, params, ("x",), 1), reports)
+        total = add_reports(mechanism, zero_total(mechanism, params, ("x",), 1), reports)
         return close(key, mechanism, rule, ("x",), params, total, memory)[1]
 
     memory, path = begin(mechanism, rule, ("x",), params), []
@@ -270,7 +270,7 @@ def test_a_run_tells_the_clip_of_every_round():
 def test_a_block_a_round_and_a_device_at_a_time_end_alike(monkeypatch):
     plan, few = counting(rounds=3), short_world(9)
     block, slow = (simulate(plan, few, quiet=True, performance=Performance(executor)) for executor in ("fast", "debug"))
-    monkeypatch.setattr(stage_runner, "at_once", lambda *_: 1)
+    monkeypatch.setattr(stage_runner, "rounds_per_program", lambda *_: 1)
     single = simulate(plan, few, quiet=True)
     for other in (single, slow):
         np.testing.assert_allclose(clips(other), clips(block), rtol=1e-6)
@@ -311,8 +311,8 @@ def test_a_stage_starts_its_own_clip():
 
 
 def test_a_tally_of_a_block_is_told_round_by_round():
-    block = Tally(np.array([3, 4, 0]), np.array([0, 0, 0]), {"clip": np.array([1.0, 0.5, 0.0], np.float32)})
-    assert block.each(2) == [Tally(3, 0, {"clip": 1.0}), Tally(4, 0, {"clip": 0.5})]
+    block = RoundTally(np.array([3, 4, 0]), np.array([0, 0, 0]), {"clip": np.array([1.0, 0.5, 0.0], np.float32)})
+    assert block.each(2) == [RoundTally(3, 0, {"clip": 1.0}), RoundTally(4, 0, {"clip": 0.5})]
 
 
 def test_its_claim_is_audited_with_canaries():
@@ -324,61 +324,65 @@ def test_its_claim_is_audited_with_canaries():
 
 
 @pytest.fixture
-def town(tmp_path) -> Town:
+def deployment(tmp_path) -> Deployment:
     """Three nodes of 1, 4 and 4 people who count in three rounds, with a bound that moves."""
-    return Town(tmp_path, counting(rounds=3), short_world(9), (1, 4, 4)).enrol()
+    return Deployment(tmp_path, counting(rounds=3), short_world(9), (1, 4, 4)).enrol()
 
 
-def test_a_deployment_moves_the_clip_as_the_simulator_does(town):
-    town.play(1)
-    town.again()  # the server is killed, and reads its clip again
-    town.play()
-    run = simulate(town.kit.plan, town.world, seed=0, quiet=True)
-    np.testing.assert_allclose([row["dials"]["clip"] for row in town.session.folder.rows()], clips(run), rtol=1e-6)
-    equal(jax.tree.map(np.asarray, town.session.params), jax.tree.map(np.asarray, run.params))
+def test_a_deployment_moves_the_clip_as_the_simulator_does(deployment):
+    deployment.play(1)
+    deployment.restart()  # the server is killed, and reads its clip again
+    deployment.play()
+    run = simulate(deployment.bundle.plan, deployment.world, seed=0, quiet=True)
+    np.testing.assert_allclose(
+        [row["dials"]["clip"] for row in deployment.session.folder.rows()], clips(run), rtol=1e-6
+    )
+    equal(jax.tree.map(np.asarray, deployment.session.params), jax.tree.map(np.asarray, run.params))
     assert len(set(clips(run))) == 3
 
 
-def test_asked_again_with_another_clip_a_node_sends_the_same_bytes(town):
-    town.play(1)
-    town.session.open()
-    for name, node in town.nodes.items():
-        letter = town.session.letter(name)
-        assert letter.dials
-        first = post(node, letter)
+def test_asked_again_with_another_clip_a_node_sends_the_same_bytes(deployment):
+    deployment.play(1)
+    deployment.session.open()
+    for name, node in deployment.nodes.items():
+        request = deployment.session.request(name)
+        assert request.dials
+        first = post(node, request)
         assert first.report
-        assert post(node, letter) == first
-        assert post(node, replace(letter, dials=town.kit.pack_dials(0, {"clip": np.float32(99.0)}))) == first
+        assert post(node, request) == first
+        assert post(node, replace(request, dials=deployment.bundle.pack_dials(0, {"clip": np.float32(99.0)}))) == first
 
 
-def test_the_clip_in_the_letter_is_the_clip_on_the_device(town):
-    """One person's report, opened: as long as the letter's clip, and not as the plan's."""
-    town.session.open()
-    name = next(iter(town.nodes))
-    letter = replace(town.session.letter(name), dials=town.kit.pack_dials(0, {"clip": np.float32(0.125)}))
-    report = post(town.nodes[name], letter).report
+def test_the_clip_in_the_request_is_the_clip_on_the_device(deployment):
+    """One person's report, opened: as long as the request's clip, and not as the plan's."""
+    deployment.session.open()
+    name = next(iter(deployment.nodes))
+    request = replace(
+        deployment.session.request(name), dials=deployment.bundle.pack_dials(0, {"clip": np.float32(0.125)})
+    )
+    report = post(deployment.nodes[name], request).report
     numbers = np.array(struct.unpack(f"<{(len(report) - 18) // 4}f", report[18:]))
     assert np.linalg.norm(numbers[1:-1]) == pytest.approx(0.125, rel=1e-5)  # the weight first, the bit last
     assert (numbers[0], numbers[-1]) == (1.0, -0.5)
 
 
 @pytest.mark.parametrize("dial", [0.0, -2.0, math.nan, math.inf, None])
-def test_a_letter_with_a_clip_that_is_none_is_refused_in_a_sentence(dial, town):
-    town.session.open()
-    name = next(iter(town.nodes))
-    dials = b"" if dial is None else town.kit.pack_dials(0, {"clip": np.float32(dial)})
-    refused = post(town.nodes[name], replace(town.session.letter(name), dials=dials)).refused
+def test_a_request_with_a_clip_that_is_none_is_refused_in_a_sentence(dial, deployment):
+    deployment.session.open()
+    name = next(iter(deployment.nodes))
+    dials = b"" if dial is None else deployment.bundle.pack_dials(0, {"clip": np.float32(dial)})
+    refused = post(deployment.nodes[name], replace(deployment.session.request(name), dials=dials)).refused
     finite = dial is not None and math.isfinite(dial)
     sentence = f"A dial must be a positive finite number, got clip = {dial:g}" if finite else "cannot read the dials"
     assert sentence in refused
-    assert town.nodes[name].store.run(town.session.run).done == 0
+    assert deployment.nodes[name].store.run(deployment.session.run).done == 0
 
 
-def test_a_plan_without_dials_takes_none(tmp_path, town):
-    other = Town(tmp_path / "other", choose("popularity"), short_world(4), (1, 3)).enrol()
+def test_a_plan_without_dials_takes_none(tmp_path, deployment):
+    other = Deployment(tmp_path / "other", choose("popularity"), short_world(4), (1, 3)).enrol()
     other.session.open()
     name = next(iter(other.nodes))
-    letter = other.session.letter(name)
-    assert letter.dials == b""
-    strange = town.kit.pack_dials(0, {"clip": np.float32(1.0)})
-    assert "cannot read the dials" in post(other.nodes[name], replace(letter, dials=strange)).refused
+    request = other.session.request(name)
+    assert request.dials == b""
+    strange = deployment.bundle.pack_dials(0, {"clip": np.float32(1.0)})
+    assert "cannot read the dials" in post(other.nodes[name], replace(request, dials=strange)).refused

@@ -17,7 +17,7 @@ from tacit.errors import PlanError
 from tacit.privacy.mechanism import build_mechanism
 from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
 from tacit.privacy.sampler import build_sampler
-from tacit.server.round import add_reports, begin, close, nothing
+from tacit.server.round import add_reports, begin, close, zero_total
 from tacit.server.rule import build_rule
 
 ONCE = build_sampler({"sampler": "all"}).exposure(1, 100)
@@ -185,7 +185,7 @@ def closed(mechanism, payload, sent, rule="mean_step", seed=0):
     """Parameters after a round in which these payloads came."""
     params, rule = {"x": jnp.zeros(1)}, build_rule({"rule": rule})
     report = Report({"x": jnp.asarray(payload)[:, None]}, jnp.ones((len(sent), 1)), jnp.asarray(sent))
-    total = add_reports(mechanism, nothing(mechanism, params, ("x",), 1), report)
+    total = add_reports(mechanism, zero_total(mechanism, params, ("x",), 1), report)
     after, _, n = close(
         jax.random.key(seed), mechanism, rule, ("x",), params, total, begin(mechanism, rule, ("x",), params)
     )

@@ -18,8 +18,7 @@ from tacit.core.settings import fill
 from tacit.core.sparse_rows import Rows, dense_tree, zero_unless
 from tacit.device.method import AtHome
 from tacit.device.round import KEYS, enter, new_home, step
-from tacit.lab.simulation.engine import Job
-from tacit.lab.simulation.engine import close as close_round
+from tacit.lab.simulation.engine import Job, close_round
 from tacit.privacy.accounting.events import Pure
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.mechanisms._parts.clipped_sum import WITHIN
@@ -31,7 +30,7 @@ from tacit.privacy.mechanisms.laplace import Laplace
 from tacit.privacy.mechanisms.qharmony import QHarmony
 from tacit.privacy.mechanisms.randomized_response import RandomizedResponse
 from tacit.privacy.sampler import All, Fixed, Poisson, Sampler
-from tacit.server.round import Memory, nothing, open_round
+from tacit.server.round import Memory, open_round, zero_total
 from tacit.server.rules.mean_step import MeanStep
 
 EVERYBODY, COINS, ONE_OF_TWO = All(), Poisson(rate=0.5), Fixed(count=1)
@@ -336,7 +335,7 @@ def check_servers_noise():
     for stage in (0, 1):
         job = Job(Still(), mechanism, rule, stage, ("x",), 1)
         for round in (0, 1):
-            total = nothing(mechanism, {"x": jnp.zeros(3)}, ("x",), 1)
+            total = zero_total(mechanism, {"x": jnp.zeros(3)}, ("x",), 1)
             after, _, _ = close_round(
                 job, jax.random.key(0), jnp.asarray(round), {"x": jnp.zeros(3)}, Memory((), {}), [total]
             )

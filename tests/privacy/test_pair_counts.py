@@ -17,8 +17,8 @@ from tacit.device.method import build
 from tacit.device.round import enter, new_home, step
 from tacit.errors import PlanError
 from tacit.lab.plans.loader import choose, load_plan
-from tacit.lab.simulation.collect import Reports
-from tacit.lab.simulation.cooccurrence import said_of_pairs
+from tacit.lab.simulation.cooccurrence import count_pairs
+from tacit.lab.simulation.report_collection import PackedReports
 from tacit.nets.counts import item_pairs as nets
 from tacit.privacy.mechanism import build_mechanism
 from tacit.privacy.mechanisms._parts.bits import (
@@ -227,7 +227,7 @@ def test_pairs_are_counted_exactly(rows, width):
     words = nets.packed_columns(packed, width)
     left, other = nets.tile_pairs(words.shape[0])
     table = np.zeros((words.shape[0] * nets.TILE,) * 2, np.int32)
-    nets.write_tiles(table, left, other, np.asarray(nets.count_pairs(words, left, other)))
+    nets.write_tiles(table, left, other, np.asarray(nets.count_tile_pairs(words, left, other)))
     np.testing.assert_array_equal(table[:width, :width], right)
     assert not table[width:].any()
 
@@ -239,7 +239,7 @@ def test_bytes_are_multiplied_where_there_is_a_gpu(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     np.testing.assert_array_equal(cooccurrence_counts(jnp.asarray(said, jnp.uint8)), right)
     monkeypatch.setattr("tacit.lab.simulation.cooccurrence._MULTIPLIED", 9 * 32)
-    np.testing.assert_array_equal(said_of_pairs(Reports(np.packbits(said, axis=1), 9)), right)
+    np.testing.assert_array_equal(count_pairs(PackedReports(np.packbits(said, axis=1), 9)), right)
 
 
 def test_tiles_are_mirrored():
@@ -247,7 +247,7 @@ def test_tiles_are_mirrored():
     words = nets.packed_columns(jnp.asarray(np.packbits(said, axis=1)), 300)
     left, right = nets.tile_pairs(3)
     table = np.zeros((384, 384), np.int32)
-    nets.write_tiles(table, left, right, np.asarray(nets.count_pairs(words, left, right)))
+    nets.write_tiles(table, left, right, np.asarray(nets.count_tile_pairs(words, left, right)))
     np.testing.assert_array_equal(table[:300, :300], said.T.astype(int) @ said.astype(int))
 
 

@@ -11,7 +11,7 @@ from polars.testing import assert_frame_equal
 
 import tacit
 from tacit.errors import DataError, PlanError, RunError
-from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.data.synthetic.small import taste_groups
 from tacit.privacy.budget import Budget
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
@@ -190,7 +190,7 @@ def test_evaluate_asks_again_and_by_another_protocol(run):
         run.evaluate("dplcf")
     with pytest.raises(PlanError, match=r"no protocol 'ful'.*'full'"):
         run.evaluate("ful")
-    wide = tacit.simulate("popularity", tastes(60, 200, seed=1), protocol="full", quiet=True)
+    wide = tacit.simulate("popularity", taste_groups(60, 200, seed=1), protocol="full", quiet=True)
     assert set(wide.evaluate("dplcf")) == {"HR@5", "NDCG@5", "HR@10", "NDCG@10"}
 
 
@@ -202,7 +202,7 @@ def test_a_notebook_shows_it(run):
 
 
 def test_logs_without_names_go_by_number():
-    run = tacit.simulate("popularity", tastes(30, 20, events=8, seed=1), quiet=True)
+    run = tacit.simulate("popularity", taste_groups(30, 20, events=8, seed=1), quiet=True)
     assert run.recommend(users=[3], k=2)["user_id"].to_list() == [3, 3]
     assert run.recommend(history=[1, 2], k=2).height == 2
     with pytest.raises(DataError, match="from 0 to 19"):

@@ -256,7 +256,7 @@ def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
     """One after the other: a later one goes on with what an earlier one made."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TACIT_DATA", str(tmp_path))
-    names = {"tacit": tacit, "frame": prepare(tmp_path), "log": tacit.dataset("tastes", users=40)}
+    names = {"tacit": tacit, "frame": prepare(tmp_path), "log": tacit.dataset("groups", users=40)}
     both = movies(60, 50, silos=2)
     names["theirs"] = replace(pick(both, np.flatnonzero(both.silo == 0)), silo_names=None)  # one organisation's people
     for number, example in enumerate(blocks(page, "python"), 1):

@@ -3,10 +3,13 @@
 import ast
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 import re
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 
 import tacit
@@ -27,6 +30,29 @@ def test_exported_names_resolve(name):
     assert getattr(tacit, name).__doc__
 
 
+def test_dir_shows_the_exported_names_alone():
+    assert dir(tacit) == sorted([*tacit.__all__, "__version__"])
+
+
+def test_no_exported_name_is_hidden_by_a_folder():
+    folders = {module.name for module in pkgutil.iter_modules(tacit.__path__)}
+    assert not folders & {*tacit.__all__}
+
+
+@pytest.mark.parametrize("name", [name for name in tacit.__all__ if name.islower()])
+def test_parameters_of_exported_functions_have_types(name):
+    for parameter in inspect.signature(getattr(tacit, name)).parameters.values():
+        if parameter.kind is not parameter.VAR_KEYWORD:
+            assert parameter.annotation not in (parameter.empty, Any), f"{name}({parameter.name})"
+
+
+def test_load_reads_what_save_wrote(tmp_path):
+    log = pl.DataFrame({"user_id": ["ann", "ann", "bob", "bob"], "item_id": ["tea", "jam", "tea", "jam"]})
+    run = tacit.simulate("popularity", log, quiet=True)
+    run.save(tmp_path / "run")
+    assert tacit.load(tmp_path / "run").plan == run.plan
+
+
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'simulat'"):
         _ = tacit.simulat
@@ -34,7 +60,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 def test_every_module_imports_and_says_what_it_is():
     for module in pkgutil.walk_packages(tacit.__path__, "tacit."):
-        if module.name.endswith(("courier", "flower")) and importlib.util.find_spec("flwr") is None:
+        if module.name.endswith(("flower", "flower_transport")) and importlib.util.find_spec("flwr") is None:
             continue  # they need the extra `flower`
         if not module.name.endswith("__main__"):
             assert importlib.import_module(module.name).__doc__, module.name

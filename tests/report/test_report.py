@@ -19,7 +19,8 @@ import vl_convert
 from typer.testing import CliRunner
 
 import tacit
-from tacit.cli.report import read_dossier, report
+from tacit.cli.report import command as report
+from tacit.cli.report import read_dossier
 from tacit.errors import RunError
 from tacit.lab.analysis.feasibility import FeasibilityWarning
 from tacit.lab.analysis.report_data import report_data
@@ -354,10 +355,10 @@ def test_the_command_reads_run_folders(dossiers, tmp_path):
 
 
 def test_a_folder_without_a_dossier_is_refused(tmp_path):
-    with pytest.raises(RunError, match=r"has no dossier\.json: it is not the folder of a run that has ended"):
+    with pytest.raises(RunError, match=r"has no dossier\.json: it is not the folder of a completed run"):
         read_dossier(tmp_path)
     (tmp_path / "dossier.json").write_text('{"format": 1')
-    with pytest.raises(RunError, match="is not whole JSON; run the plan again with --out"):
+    with pytest.raises(RunError, match="is not valid JSON; run the plan again with --out"):
         read_dossier(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""A deployment of a small world without a network: a plan folder, nodes with their homes, a session; keys as the simulator's."""
+"""A small deployment without a network: a plan folder, nodes and a session, with the same random keys as the simulator."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ import polars as pl
 from support.toys import ITEMS
 from tacit.core.plan import Plan
 from tacit.core.run_folder import write_arrays
-from tacit.deploy.messages import Answer, Ask, from_plain, to_plain
+from tacit.deploy.messages import Reply, Request, from_plain, to_plain
 from tacit.device.node.node import Node
 from tacit.device.node.store import Store
 from tacit.device.round import KEYS
@@ -19,9 +19,9 @@ from tacit.lab.data import Population, from_events
 from tacit.lab.data.organisations import organisations
 from tacit.lab.data.synthetic import movies
 from tacit.lab.plans.loader import choose
-from tacit.lab.plans.publish import make_kit
-from tacit.lab.simulation.buckets import secrets
-from tacit.server.session.round_policy import Terms
+from tacit.lab.plans.publish import make_bundle
+from tacit.lab.simulation.buckets import device_secrets
+from tacit.server.session.round_policy import RoundPolicy
 from tacit.server.session.session import Session
 
 TINY = {
@@ -45,7 +45,7 @@ def even_world(devices: int, events: int = 5) -> Population:
 
 
 def plans() -> dict[str, tuple[Plan, Population, tuple[int, ...]]]:
-    """Six plans, each with a world and how many people each node holds."""
+    """Six plans, each with a log and the number of people of each node."""
     world, people = short_world(9), (1, 4, 4)
     tiny = {f"2.{path}": value for path, value in TINY.items()}
     held = organisations(replace(even_world(6), silo=np.array([0, 0, 0, 1, 1, 1])))
@@ -59,56 +59,56 @@ def plans() -> dict[str, tuple[Plan, Population, tuple[int, ...]]]:
     }
 
 
-class Town:
+class Deployment:
     """The server and the nodes of a deployment, on disk."""
 
-    def __init__(self, folder: Path, plan: Plan, world: Population, people: Sequence[int], seed: int = 0, **terms):
-        self.folder, self.world, self.terms = folder, world, Terms(**terms)
+    def __init__(self, folder: Path, plan: Plan, world: Population, people: Sequence[int], seed: int = 0, **policy):
+        self.folder, self.world, self.policy = folder, world, RoundPolicy(**policy)
         public = {"names": world.item_names, "began": _began(world), "seed": seed}
-        self.kit = make_kit(folder / "kit", plan, world.catalog, len(world), **public)
+        self.bundle = make_bundle(folder / "bundle", plan, world.catalog, len(world), **public)
         root = jax.random.key(seed, impl=KEYS)
         homes, noise = (jax.random.fold_in(root, purpose) for purpose in (1, 2))
         options = {"run": RUN, "draws": seed, "noise": jax.random.key_data(noise)}
-        self.session = Session.begin(folder / "run", self.kit, self.terms, **options)
-        own, first, self.nodes = np.asarray(secrets(homes, np.arange(len(world)))), 0, {}
+        self.session = Session.begin(folder / "run", self.bundle, self.policy, **options)
+        own, first, self.nodes = np.asarray(device_secrets(homes, np.arange(len(world)))), 0, {}
         for number, count in enumerate(people):
             write_history(folder / f"{number}.parquet", world, first, count)
-            node = self.settle(f"home{number}", folder / f"{number}.parquet", own[first : first + count])
+            node = self.new_node(f"home{number}", folder / f"{number}.parquet", own[first : first + count])
             self.nodes[node.store.name] = node
             first += count
 
-    def settle(self, name: str, history: Path, own: np.ndarray) -> Node:
+    def new_node(self, name: str, history: Path, own: np.ndarray) -> Node:
         store = Store(self.folder / name).create()
-        store.install(self.folder / "kit")
+        store.install(self.folder / "bundle")
         store.set(history=str(history))
         store.agree(True)
         (store.path / "runs" / RUN).mkdir()
         write_arrays(store.path / "runs" / RUN / "secrets.npz", {"secrets": own})
         return Node(store.path)
 
-    def enrol(self) -> "Town":
+    def enrol(self) -> "Deployment":
         for node in self.nodes.values():
             self.session.enrol(post(node, self.session.hello()))
         return self
 
-    def play(self, rounds: int = 100) -> "Town":
+    def play(self, rounds: int = 100) -> "Deployment":
         for _ in range(rounds):
             if self.session.finished:
                 break
             self.session.open()
             for name in self.session.missing:
-                self.session.receive(post(self.nodes[name], self.session.letter(name)))
+                self.session.receive(post(self.nodes[name], self.session.request(name)))
             assert self.session.close()
         return self
 
-    def again(self) -> None:
-        """The server is killed, and starts again from its folder."""
-        self.session = Session(self.folder / "run", self.kit, self.terms)
+    def restart(self) -> None:
+        """Restart the server from its folder."""
+        self.session = Session(self.folder / "run", self.bundle, self.policy)
 
 
-def post(node: Node, ask: Ask) -> Answer:
-    """Carry a letter to a node and its answer back, as plain values."""
-    return from_plain(Answer, to_plain(node.answer(from_plain(Ask, to_plain(ask)))))
+def post(node: Node, request: Request) -> Reply:
+    """Pass a request to a node and its reply back, as plain values."""
+    return from_plain(Reply, to_plain(node.reply_to(from_plain(Request, to_plain(request)))))
 
 
 def write_history(path: Path, world: Population, first: int, count: int) -> None:

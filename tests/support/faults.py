@@ -1,4 +1,4 @@
-"""What is killed, when, and what comes of it, over real processes."""
+"""Faults: processes of a real deployment that are killed, and the outcome."""
 
 import contextlib
 import socket
@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from support.deployment import Town, short_world
+from support.deployment import Deployment, short_world
 from support.loopback import Loopback, kill
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
@@ -17,9 +17,9 @@ PLAN = choose("fcf", {"rounds": 4, "hyper.dim": 2})
 
 
 def play(folder: Path, name: str) -> dict:
-    """Four rounds over two nodes of 1 and 8 people; after the first, something is killed."""
-    fault, town = FAULTS[name], Town(folder, PLAN, short_world(9), (1, 8), wait=120)
-    with Loopback(town, "--deadline", 200, secured=name in SECURED).everybody() as deployed:
+    """Four rounds over two nodes of 1 and 8 people; after the first, a process is killed."""
+    fault, deployment = FAULTS[name], Deployment(folder, PLAN, short_world(9), (1, 8), wait=120)
+    with Loopback(deployment, "--deadline", 200, secured=name in SECURED).start_all() as deployed:
         deployed.until(lambda: deployed.done() >= 1, 150)
         began = time.monotonic()
         what = fault(deployed)
@@ -27,10 +27,10 @@ def play(folder: Path, name: str) -> dict:
         seconds = time.monotonic() - began
         session = deployed.finish()
         given_up = deployed.said().count("gave the run up")
-    expected = simulate(PLAN, town.world, seed=0, quiet=True).params
+    expected = simulate(PLAN, deployment.world, seed=0, quiet=True).params
     params = jax.tree.map(np.asarray, session.params)
     rows = session.folder.rows()
-    entries = [len(_entries(node)) for node in town.nodes.values()]
+    entries = [len(_entries(node)) for node in deployment.nodes.values()]
     return {
         **what,
         "seconds for two rounds": round(seconds, 1),
@@ -45,14 +45,14 @@ def play(folder: Path, name: str) -> dict:
 
 
 def _entries(node) -> list:
-    purse = node.store.purse()
-    purse.close()
-    return purse.ledger.entries if hasattr(purse, "ledger") else list(purse._entered)
+    node_ledger = node.store.ledger()
+    node_ledger.close()
+    return node_ledger.ledger.entries if hasattr(node_ledger, "ledger") else list(node_ledger._entered)
 
 
 def node_killed(deployed: Loopback) -> dict:
     """A node in the middle of a round, both its processes; started again a second later."""
-    name = list(deployed.town.nodes)[1]
+    name = list(deployed.deployment.nodes)[1]
     kill(deployed.supernode(name))
     kill(deployed.devices[name].pid)
     deployed.devices[name].wait()
@@ -62,8 +62,8 @@ def node_killed(deployed: Loopback) -> dict:
 
 
 def attendant_killed(deployed: Loopback) -> dict:
-    """Only Tacit's own process of a node; its SuperNode lives on and is found again."""
-    name = list(deployed.town.nodes)[1]
+    """Only Tacit's process of a node; its SuperNode keeps running and is found again."""
+    name = list(deployed.deployment.nodes)[1]
     kill(deployed.devices[name].pid)
     deployed.devices[name].wait()
     deployed.attend(name)
@@ -71,7 +71,7 @@ def attendant_killed(deployed: Loopback) -> dict:
 
 
 def server_killed(deployed: Loopback) -> dict:
-    """The process that plays the rounds; its SuperLink lives on and is found again."""
+    """The process that runs the rounds; its SuperLink keeps running and is found again."""
     assert deployed.server is not None
     kill(deployed.server.pid)
     deployed.server.wait()
@@ -80,7 +80,7 @@ def server_killed(deployed: Loopback) -> dict:
 
 
 def link_killed(seconds: float):
-    """The SuperLink, and nothing can listen on its port for so long."""
+    """The SuperLink, whose port is occupied for so many seconds."""
 
     def fault(deployed: Loopback) -> dict:
         pid, port = deployed.superlink, int(deployed.address.rpartition(":")[2])
@@ -101,7 +101,7 @@ def link_killed(seconds: float):
 
 
 def squatter_is_early(squatter: socket.socket, port: int) -> bool:
-    """Take the port; True where the process that was killed has not let go of it yet."""
+    """Occupy the port; True while the killed process still holds it."""
     try:
         squatter.bind(("127.0.0.1", port))
     except OSError:
@@ -110,7 +110,7 @@ def squatter_is_early(squatter: socket.socket, port: int) -> bool:
 
 
 def known_node_killed(deployed: Loopback) -> dict:
-    """As above; Flower refuses a node whose key it takes for connected still, for about a minute."""
+    """A node with a key is killed; Flower refuses its key for about a minute, as it seems to be connected still."""
     return {**node_killed(deployed), "killed": "a node with a key, for 1 s"}
 
 

@@ -1,33 +1,33 @@
-"""A grid of nodes in one process, with Flower's own messages, that loses, delays, repeats and renumbers."""
+"""A grid of nodes in one process with Flower's messages, which loses, delays and repeats messages and renumbers nodes."""
 
 from collections.abc import Callable
 
 from flwr.app import Error, Message
 from flwr.supercore.task_identity import TaskIdentity
 
-from support.deployment import Town
+from support.deployment import Deployment
 from tacit.deploy.flower_transport import from_record, to_record
-from tacit.deploy.messages import Answer, Ask
-from tacit.device.node.flower import reply
-from tacit.server.session import flower_loop
+from tacit.deploy.messages import Reply, Request
+from tacit.device.node.flower import reply_message
+from tacit.server.session import flower
 
-OLD = 1  # a version of letters that nobody speaks any more
+OLD = 1  # a version of messages that is no longer supported
 
 
 def hurry(monkeypatch) -> None:
-    """No rest between two looks, and a task for Flower to know."""
-    for name, value in (("POLL", 0.0), ("AGAIN", 0.01), ("GREET", 0.05)):
-        monkeypatch.setattr(flower_loop, name, value)
+    """Poll without a pause, and register a task with Flower."""
+    for name, value in (("POLL", 0.0), ("RETRY", 0.01), ("GREET", 0.05)):
+        monkeypatch.setattr(flower, name, value)
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
 
 
 class Grid:
-    """Nodes by number. `fate` says what becomes of a message: an answer, one that is slow or old, an error, or nothing."""
+    """Nodes by number. `fate` returns the outcome of a message: a reply, a slow or an old one, an error, or nothing."""
 
-    def __init__(self, town: Town, fate: Callable[[int, Ask], str] = lambda number, ask: "answer"):
-        self.nodes = dict(enumerate(town.nodes.values(), 1))
+    def __init__(self, deployment: Deployment, fate: Callable[[int, Request], str] = lambda number, request: "reply"):
+        self.nodes = dict(enumerate(deployment.nodes.values(), 1))
         self.waiting: dict[str, Message] = {}
-        self.slow: dict[str, Message] = {}  # on their way until they are let go
+        self.slow: dict[str, Message] = {}  # replies held back until `let_go`
         self.asked: list[tuple[int, str]] = []
         self.fate = fate
 
@@ -39,22 +39,22 @@ class Grid:
 
     def _push(self, message: Message, name: str) -> str:
         message.metadata.__dict__["_message_id"] = name
-        number, ask = message.metadata.dst_node_id, from_record(Ask, message.content)
-        self.asked.append((number, ask.kind))
-        fate = self.fate(number, ask) if number in self.nodes else "error"
-        if fate in ("answer", "slow"):
-            (self.waiting if fate == "answer" else self.slow)[name] = self.reply(number, message)
+        number, request = message.metadata.dst_node_id, from_record(Request, message.content)
+        self.asked.append((number, request.kind))
+        fate = self.fate(number, request) if number in self.nodes else "error"
+        if fate in ("reply", "slow"):
+            (self.waiting if fate == "reply" else self.slow)[name] = self.reply(number, message)
         elif fate == "old":
-            self.waiting[name] = Message(to_record(Answer("old", people=1, version=OLD)), reply_to=message)
+            self.waiting[name] = Message(to_record(Reply("old", people=1, version=OLD)), reply_to=message)
         elif fate == "error":
             self.waiting[name] = Message(Error(5, "gone"), reply_to=message)
         return name
 
     def reply(self, number: int, message: Message) -> Message:
-        return reply(self.nodes[number], message)
+        return reply_message(self.nodes[number], message)
 
     def let_go(self) -> None:
-        """What was slow arrives."""
+        """Deliver the slow replies."""
         self.waiting |= self.slow
         self.slow = {}
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from support.deployment import Town
+from support.deployment import Deployment
 from tacit.deploy.certificates import make_certificates
 from tacit.deploy.supervisor import free_port
 from tacit.server.session.session import Session
@@ -19,13 +19,13 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 
 class Loopback:
-    """The processes of a town. Use it in a `with`: whatever happens, everything that was started is ended."""
+    """The processes of a deployment, as a context manager that ends everything it started."""
 
-    def __init__(self, town: Town, *options: object, secured: bool = False):
-        self.town, self.options, self.certs = town, [*options], None
+    def __init__(self, deployment: Deployment, *options: object, secured: bool = False):
+        self.deployment, self.options, self.certs = deployment, [*options], None
         if secured:  # TLS, and a key for each node
-            self.certs = town.folder / "certs"
-            make_certificates(self.certs, ["127.0.0.1"], len(town.nodes))
+            self.certs = deployment.folder / "certs"
+            make_certificates(self.certs, ["127.0.0.1"], len(deployment.nodes))
             self.options += ["--certs", self.certs]
         self.address = f"127.0.0.1:{free_port()}"
         self.server: subprocess.Popen | None = None
@@ -44,42 +44,42 @@ class Loopback:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        for note in self.town.folder.glob("*/flower/*.json"):  # what a killed parent left behind
+        for note in self.deployment.folder.glob("*/flower/*.json"):  # what a killed parent left behind
             kill(json.loads(note.read_text())["pid"])
 
     def serve(self) -> None:
-        """Start the server, or start it again: the same command."""
-        out = ["--out", self.town.folder / "run", "--address", self.address]
-        self.server = self._start("server.log", "server", self.town.folder / "kit", *out, *self.options)
+        """Start or restart the server, by the same command."""
+        out = ["--out", self.deployment.folder / "run", "--address", self.address]
+        self.server = self._start("server.log", "server", self.deployment.folder / "bundle", *out, *self.options)
 
     def attend(self, name: str, *options: object) -> None:
-        """Start a node, or start it again."""
-        home = self.town.nodes[name].store.path
+        """Start or restart a node."""
+        home = self.deployment.nodes[name].store.path
         if self.certs is not None and not options:
-            key = self.certs / f"node-{list(self.town.nodes).index(name) + 1}.key"
+            key = self.certs / f"node-{list(self.deployment.nodes).index(name) + 1}.key"
             options = ("--root", self.certs / "ca.crt", "--key", key)
         self.devices[name] = self._start(
             f"{home.name}.log", "device", "--home", home, "--server", self.address, *options
         )
 
-    def everybody(self) -> "Loopback":
+    def start_all(self) -> "Loopback":
         self.serve()
-        for name in self.town.nodes:
+        for name in self.deployment.nodes:
             self.attend(name)
         return self
 
     def _start(self, log: str, *words: object) -> subprocess.Popen:
         environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1"}
         command = [sys.executable, "-m", "tacit", *map(str, words)]
-        with open(self.town.folder / log, "ab") as file:
+        with open(self.deployment.folder / log, "ab") as file:
             return subprocess.Popen(command, stdout=file, stderr=file, env=environment)
 
     def said(self, log: str = "server.log") -> str:
-        path = self.town.folder / log
+        path = self.deployment.folder / log
         return path.read_text() if path.exists() else ""
 
     def until(self, happened: Callable[[], bool], seconds: float) -> float:
-        """Wait until something has happened; how long that took."""
+        """Wait until a condition holds, and return the seconds it took."""
         began = time.monotonic()
         while not happened():
             if time.monotonic() - began > seconds:
@@ -88,29 +88,29 @@ class Loopback:
         return time.monotonic() - began
 
     def done(self) -> int:
-        """Rounds that are closed."""
-        pointer = self.town.folder / "run" / "state" / "LATEST"
+        """The number of closed rounds."""
+        pointer = self.deployment.folder / "run" / "state" / "LATEST"
         return int(pointer.read_text()) if pointer.exists() else 0
 
     def finish(self, seconds: float = 240.0) -> Session:
-        """Wait until the server ends, as it should, and open what it left."""
+        """Wait until the server ends without an error, and open its session."""
         assert self.server is not None
         try:
             code = self.server.wait(seconds)
         except subprocess.TimeoutExpired:
             raise TimeoutError(self.said()[-3000:]) from None
         assert code == 0, self.said()[-3000:]
-        return Session(self.town.folder / "run", self.town.kit)
+        return Session(self.deployment.folder / "run", self.deployment.bundle)
 
     def pid_of(self, folder: Path, program: str) -> int:
         return json.loads((folder / "flower" / f"{program}.json").read_text())["pid"]
 
     @property
     def superlink(self) -> int:
-        return self.pid_of(self.town.folder / "run", "flower-superlink")
+        return self.pid_of(self.deployment.folder / "run", "flower-superlink")
 
     def supernode(self, name: str) -> int:
-        return self.pid_of(self.town.nodes[name].store.path, "flower-supernode")
+        return self.pid_of(self.deployment.nodes[name].store.path, "flower-supernode")
 
 
 def kill(pid: int) -> None:

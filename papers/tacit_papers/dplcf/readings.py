@@ -10,10 +10,10 @@ from tacit.errors import PlanError
 from tacit.lab.data import Population, from_events
 from tacit.lab.plans.loader import complete
 from tacit.lab.runs.run import Run
-from tacit.lab.simulation import cooccurrence
-from tacit.lab.simulation.collect import GRID, Reports, collect, job_of, move_in_all
+from tacit.lab.simulation import cooccurrence, report_collection
 from tacit.lab.simulation.engine import Job
 from tacit.lab.simulation.federation import Federation, Performance
+from tacit.lab.simulation.report_collection import GRID, PackedReports, cooccurrence_job, enter_devices
 from tacit.privacy.price import settle
 from tacit.server.rule import build_rule
 
@@ -57,17 +57,17 @@ class CollectedReports(NamedTuple):
 
     federation: Federation
     job: Job
-    reports: Reports
+    reports: PackedReports
     pairs: np.ndarray  # int32[N, N]
 
 
 def collect_reports(plan: Plan, people: Population, seed: int = 0) -> CollectedReports:
     """Every device takes the plan's one step."""
     federation = Federation(plan, people, seed=seed, performance=Performance(grid=GRID))
-    job = job_of(federation)
-    move_in_all(federation, job)
-    reports = collect(federation, job)
-    return CollectedReports(federation, job, reports, cooccurrence.said_of_pairs(reports))
+    job = cooccurrence_job(federation)
+    enter_devices(federation, job)
+    reports = report_collection.collect_reports(federation, job)
+    return CollectedReports(federation, job, reports, cooccurrence.count_pairs(reports))
 
 
 def decode_run(said: CollectedReports, plan: Plan) -> Run:
@@ -82,8 +82,8 @@ def decode_run(said: CollectedReports, plan: Plan) -> Run:
         )
     method = build(stage, people.catalog)
     k = min(stage.hyper["neighbours"], people.catalog.n_items)
-    table = cooccurrence.similar(said.reports, build_rule(stage.server), mechanism, k, pairs=said.pairs)
-    return cooccurrence.run_of(said.federation, plan, method, table)
+    table = cooccurrence.similarity_table(said.reports, build_rule(stage.server), mechanism, k, pairs=said.pairs)
+    return cooccurrence.run_from_table(said.federation, plan, method, table)
 
 
 def log_from_bits(said: CollectedReports) -> Population:

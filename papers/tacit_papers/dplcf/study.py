@@ -12,19 +12,19 @@ import numpy as np
 from tacit.core.plan import Plan
 from tacit.device.method import build
 from tacit.lab.analysis.noise_floor import true_pair_counts
-from tacit.lab.baselines.central.bpr import Loss, Pace, descend, descents, first_factors, pairwise
+from tacit.lab.baselines.central.bpr import Loss, StepSize, first_factors, pairwise, train_checkpoints, train_epochs
 from tacit.lab.baselines.central.gmf import pointwise
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
-from tacit.lab.data.selection import core
-from tacit.lab.evaluation.candidates import Candidates, Everything, Sampled
+from tacit.lab.data.selection import k_core
+from tacit.lab.evaluation.candidates import AllItems, Candidates, Sampled
 from tacit.lab.evaluation.scoring import ranks, seen_mask
 from tacit.lab.evaluation.sessions import merge_repeats
 from tacit.lab.evaluation.splits import Split, leave_last_out
-from tacit.lab.evaluation.statistics import Comparison, Interval, compare, interval
-from tacit.lab.experiments.search import Tried, Tuned
+from tacit.lab.evaluation.statistics import ConfidenceInterval, PairedTest, interval, paired_test
+from tacit.lab.experiments.search import SearchResult, SearchTrial
 from tacit.lab.plans.loader import choose
-from tacit.metrics import per_case, placed
+from tacit.metrics import per_case, rank_and_ties
 from tacit.privacy.price import settle
 from tacit_papers.dplcf.readings import CollectedReports, collect_reports, decode_run, log_from_bits
 
@@ -91,7 +91,7 @@ def small_log(data: str | None, size: str) -> Log:
         users, items = (600, 600) if size == "small" else (871, 1682)
         return _log(f"movies, synthetic, {users} people", dataset("movies", users=users, items=items), 10)
     people = dataset(name)
-    return _log(name, people, 10) if name == "app-usage" or data else _log(f"{name}, 10-core", core(people, 10), 10)
+    return _log(name, people, 10) if name == "app-usage" or data else _log(f"{name}, 10-core", k_core(people, 10), 10)
 
 
 def large_log(data: str | None, size: str) -> Log:
@@ -100,7 +100,7 @@ def large_log(data: str | None, size: str) -> Log:
     if name is None:
         users = 2000 if size == "small" else 6000
         return _log(f"movies, synthetic, {users:,} people", dataset("movies", users=users, items=users // 2), 20)
-    return _log("ml-20m, 60-core", core(dataset(name), 60), 20) if name == "ml-20m" else _log(name, dataset(name), 20)
+    return _log("ml-20m, 60-core", k_core(dataset(name), 60), 20) if name == "ml-20m" else _log(name, dataset(name), 20)
 
 
 def _log(label: str, people: Population, neighbours: int) -> Log:
@@ -117,7 +117,7 @@ class Study:
     full: dict[str, np.ndarray] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
     floor: float = 0.0  # people: the noise of a count, symmetric flips
-    chosen: dict[str, Tuned] = field(default_factory=dict)  # of the central models
+    chosen: dict[str, SearchResult] = field(default_factory=dict)  # of the central models
     typical: float = 0.0  # people: the median of how many have both of two items that anybody has
 
     def values(self, row: str, metric: str, full: bool = False) -> np.ndarray:
@@ -128,13 +128,13 @@ class Study:
         """The metric, over users and seeds."""
         return float(self.values(row, metric).mean())
 
-    def interval(self, row: str, metric: str, full: bool = False) -> Interval:
+    def interval(self, row: str, metric: str, full: bool = False) -> ConfidenceInterval:
         """The same with its interval over users."""
         return interval(self.values(row, metric, full))
 
-    def compare(self, ours: str, theirs: str, metric: str) -> Comparison:
+    def compare(self, ours: str, theirs: str, metric: str) -> PairedTest:
         """Ours less theirs, user by user."""
-        return compare(self.values(ours, metric), self.values(theirs, metric), f"{ours} − {theirs}, {metric}")
+        return paired_test(self.values(ours, metric), self.values(theirs, metric), f"{ours} − {theirs}, {metric}")
 
 
 def plan_of(row: str, epsilon: float, neighbours: int, tuned: Mapping[str, Any] | None = None) -> Plan:
@@ -162,7 +162,7 @@ def run_study(
             made.digests[row] = plan.digest
             found.setdefault(row, []).append(ranked(candidates))
             if full and seed == seeds[0]:
-                everything[row] = [ranked(Everything())]
+                everything[row] = [ranked(AllItems())]
     made.sampled, made.full = ({row: np.stack(one) for row, one in ranked.items()} for ranked in (found, everything))
     mechanism = settle(plan_of("DPLCF-SP", epsilon, log.neighbours).stages[0], len(log.people))[0]
     made.floor, made.typical = mechanism.floor(len(log.people)) or 0.0, _typical(log.split.train)
@@ -179,11 +179,11 @@ def _answering(
     lies = log_from_bits(_heard(plan_of("LCF-SP", epsilon, log.neighbours), log, heard, seed))
     method = build(plan.stages[0], lies.catalog)
     first = first_factors(method, lies)
-    scores = np.asarray(CENTRAL[row].scores(descend(CENTRAL[row].loss, first, method, lies)))
+    scores = np.asarray(CENTRAL[row].scores(train_epochs(CENTRAL[row].loss, first, method, lies)))
     return lambda candidates: central_ranks(scores, log.split, candidates, seed)
 
 
-def tuned(row: str, log: Log, seed: int, epsilon: float) -> Tuned:
+def tuned(row: str, log: Log, seed: int, epsilon: float) -> SearchResult:
     """A central model with every setting of the grid, by how it ranks everybody's last training item.
 
     What may be learned from is cut once more in the same way, and people lie about what is left of it. The item asked
@@ -196,8 +196,8 @@ def tuned(row: str, log: Log, seed: int, epsilon: float) -> Tuned:
     for dim in SEARCH["hyper.dim"]:
         for pace, scores in zip(paces, _side_by_side(row, dim, paces, lies)):
             value = float(per_case(central_ranks(scores, inner, candidates, seed), JUDGED).mean())
-            tried.append(Tried({**dict(zip(SEARCH, pace)), "hyper.dim": dim}, value))
-    return Tuned(tuple(tried))
+            tried.append(SearchTrial({**dict(zip(SEARCH, pace)), "hyper.dim": dim}, value))
+    return SearchResult(tuple(tried))
 
 
 def _side_by_side(row: str, dim: int, paces: list[tuple[float, float]], lies: Population) -> Iterable[np.ndarray]:
@@ -205,8 +205,8 @@ def _side_by_side(row: str, dim: int, paces: list[tuple[float, float]], lies: Po
     model, stage = CENTRAL[row], choose(ROWS[row][0], {"hyper.dim": dim}).stages[0]
     method = build(stage, lies.catalog)
     first = jax.tree.map(lambda leaf: np.stack([leaf] * len(paces)), first_factors(method, lies))
-    pace = Pace(*(np.array(part, np.float32) for part in zip(*paces)))
-    made = next(descents(model.loss, first, method, pace, lies, (stage.hyper["epochs"],)))
+    pace = StepSize(*(np.array(part, np.float32) for part in zip(*paces)))
+    made = next(train_checkpoints(model.loss, first, method, pace, lies, (stage.hyper["epochs"],)))
     return (np.asarray(model.scores({name: leaf[k] for name, leaf in made.items()})) for k in range(len(paces)))
 
 
@@ -216,11 +216,11 @@ def central_ranks(scores: np.ndarray, split: Split, candidates: Candidates, seed
     offered, keys = candidates.rows(np.arange(device.size)), jax.random.split(jax.random.key(seed), device.size)
     if offered is not None:
         scores, target = np.where(offered >= 0, scores[device[:, None], offered], -np.inf), np.zeros_like(target)
-        return np.asarray(jax.vmap(placed)(keys, jnp.asarray(scores), jnp.asarray(target))[0])
-    had = seen_mask(split.asked, device, np.arange(scores.shape[1]))
+        return np.asarray(jax.vmap(rank_and_ties)(keys, jnp.asarray(scores), jnp.asarray(target))[0])
+    had = seen_mask(split.test_population, device, np.arange(scores.shape[1]))
     had[np.arange(device.size), target] = False
     scores = np.where(had, -np.inf, scores[device])
-    return np.asarray(jax.vmap(placed)(keys, jnp.asarray(scores), jnp.asarray(target))[0])
+    return np.asarray(jax.vmap(rank_and_ties)(keys, jnp.asarray(scores), jnp.asarray(target))[0])
 
 
 def _heard(plan: Plan, log: Log, heard: dict, seed: int) -> CollectedReports:

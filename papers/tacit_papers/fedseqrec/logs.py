@@ -11,11 +11,10 @@ from tacit.core.plan import Plan
 from tacit.lab.baselines.central.next_item import pool
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
-from tacit.lab.data.organisations import held
 from tacit.lab.data.selection import compact, pick
 from tacit.lab.evaluation.protocols import load_protocol
-from tacit.lab.evaluation.splits import Split
-from tacit.lab.experiments.compare import cut
+from tacit.lab.evaluation.splits import Split, train_on_organisations
+from tacit.lab.experiments.compare import checked_split
 from tacit_papers.fedseqrec.printed import TABLE2
 
 WAY = load_protocol("fedseqrec")
@@ -85,7 +84,7 @@ class Log:
     @cached_property
     def whole(self) -> Split:
         """Every month of two or more events; the last item of each is asked."""
-        return cut(WAY, self.people, 0)
+        return checked_split(WAY, self.people, 0)
 
     def split(self, seed: int) -> Split:
         """The same with no more sessions asked than the size says, chosen by the seed."""
@@ -98,13 +97,13 @@ class Log:
         split = self.split(seed)
         if plan.name in ("fcf", "fedrec-plus"):  # a person's items, in any order: their devices learn
             return split
-        among = held(split, "month")
+        among = train_on_organisations(split, "month")
         return among if train is None else replace(among, train=train)
 
     @cached_property
     def organisations(self) -> Population:
         """What each organisation learns from."""
-        return held(self.whole, "month").train
+        return train_on_organisations(self.whole, "month").train
 
     @cached_property
     def kept(self) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Protocol
 
-from tacit.lab.evaluation.statistics import Comparison
+from tacit.lab.evaluation.statistics import PairedTest
 from tacit_papers.fedseqrec.printed import COLUMNS
 from tacit_papers.tables import finding
 
@@ -21,7 +21,7 @@ class Rows(Protocol):
         """Of a row."""
         ...
 
-    def compare(self, ours: str, theirs: str, metric: str) -> Comparison:
+    def compare(self, ours: str, theirs: str, metric: str) -> PairedTest:
         """One row against another, session by session."""
         ...
 
@@ -34,7 +34,7 @@ def above(name: str, found: Rows, ours: str, theirs: str) -> str:
     return finding(f"{name} ({ours} above {theirs} on every metric)", not below, words)
 
 
-def difference(one: Comparison) -> str:
+def difference(one: PairedTest) -> str:
     """By how much in NDCG@10, and whether the sessions asked can tell the two apart."""
     span = one.difference
     words = f"{span.mean:+.2f} [{span.low:+.2f}, {span.high:+.2f}] in NDCG@10"

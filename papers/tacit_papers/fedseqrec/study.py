@@ -8,11 +8,11 @@ import numpy as np
 
 from tacit.core.plan import Plan
 from tacit.lab.data import Population
-from tacit.lab.evaluation.candidates import Everything
+from tacit.lab.evaluation.candidates import AllItems
 from tacit.lab.evaluation.scoring import ranks
 from tacit.lab.evaluation.splits import Split
-from tacit.lab.evaluation.statistics import Comparison, Interval, compare, interval
-from tacit.lab.experiments.compare import listening
+from tacit.lab.evaluation.statistics import ConfidenceInterval, PairedTest, interval, paired_test
+from tacit.lab.experiments.compare import collect_warnings
 from tacit.lab.plans.loader import choose, plan_names
 from tacit.lab.runs.run import Run, simulate
 from tacit.metrics import per_case
@@ -86,13 +86,13 @@ class Study:
         """Over sessions and seeds."""
         return float(self.values[row][metric].mean())
 
-    def interval(self, row: str, metric: str) -> Interval:
+    def interval(self, row: str, metric: str) -> ConfidenceInterval:
         """The same with its interval."""
         return interval(self.values[row][metric])
 
-    def compare(self, ours: str, theirs: str, metric: str) -> Comparison:
+    def compare(self, ours: str, theirs: str, metric: str) -> PairedTest:
         """Session by session."""
-        return compare(self.values[ours][metric], self.values[theirs][metric], f"{ours} − {theirs}, {metric}")
+        return paired_test(self.values[ours][metric], self.values[theirs][metric], f"{ours} − {theirs}, {metric}")
 
     def add(self, row: str, seeds: Iterable[int]) -> None:
         """Train a row and ask it, seed by seed; what is there already is not made again."""
@@ -115,15 +115,15 @@ def _fitted(plan: Plan) -> bool:
 
 def learned(log: Log, plan: Plan, seed: int, train: Population | None = None, **options: Any) -> Run:
     """The run of a plan; that it may be hopeless is a finding here."""
-    with listening([]):
+    with collect_warnings([]):
         return simulate(plan, log.questions(plan, seed, train).train, seed=seed, quiet=True, **options)
 
 
 def answers(run: Run, split: Split, seed: int, whole: bool = False) -> dict[str, np.ndarray]:
     """Every metric of every asked session among 99 sampled items, in per cent; with `whole`, also among all items."""
-    found = {name: 100 * values for name, values in WAY.ask(run, split, seed).values.items()}
+    found = {name: 100 * values for name, values in WAY.evaluate(run, split, seed).values.items()}
     if whole:
-        found[WHOLE] = 100 * per_case(ranks(run, split, Everything("log"), seed=seed), "NDCG@10")
+        found[WHOLE] = 100 * per_case(ranks(run, split, AllItems("log"), seed=seed), "NDCG@10")
     return found
 
 

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from tacit.lab.evaluation.statistics import interval
-from tacit.lab.experiments.search import Tuned
+from tacit.lab.experiments.search import SearchResult
 from tacit_papers import Cell, Figure, Options, Table, finding
 from tacit_papers.fpl.study import CORE, FORMS, Log, Study, covered, logs, oldest_first, run_study
 
@@ -181,7 +181,7 @@ def _settings(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{name.rpartition('.')[2]} {value:g}" for name, value in settings.items())
 
 
-def _out_of(one: Tuned) -> str:
+def _out_of(one: SearchResult) -> str:
     if len(one.tried) == 1:
         return "not searched at this size"
     return f"the best of {len(one.tried)} by F1@10 on the validation part, {one.best.value:.4f}"

@@ -17,14 +17,14 @@ from tacit.errors import DataError
 from tacit.lab.baselines.central.bpr import one_by_one
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import about_dataset, dataset
-from tacit.lab.data.selection import core, owners
-from tacit.lab.evaluation.protocols import Answers, load_protocol
+from tacit.lab.data.selection import k_core, owners
+from tacit.lab.evaluation.protocols import EvaluationResult, load_protocol
 from tacit.lab.evaluation.splits import Split, temporal_ratio
-from tacit.lab.evaluation.statistics import Comparison, compare
-from tacit.lab.experiments.search import Tried, Tuned
+from tacit.lab.evaluation.statistics import PairedTest, paired_test
+from tacit.lab.experiments.search import SearchResult, SearchTrial
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import Run, simulate
-from tacit.lab.simulation.buckets import homes_of, move_homes
+from tacit.lab.simulation.buckets import homes_by_id, with_homes
 
 COUNTRIES = ("Brazil", "Canada", "Italy")
 TOPOLOGIES = ((200, 100), (300, 100), (600, 200))  # of VAE: 200-100-200 and so on
@@ -110,10 +110,10 @@ class Study:
     log: Log
     grid: Grid
     seeds: tuple[int, ...]
-    answers: dict[str, list[Answers]] = field(default_factory=dict)
+    answers: dict[str, list[EvaluationResult]] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
     curves: dict[str, list[tuple[float, float]]] = field(default_factory=dict)  # F1 against π
-    forms: dict[str, Tuned] = field(default_factory=dict)  # what rows other than BPR-MF searched
+    forms: dict[str, SearchResult] = field(default_factory=dict)  # what rows other than BPR-MF searched
 
     @cached_property
     def inner(self) -> Split:
@@ -121,37 +121,37 @@ class Study:
         return temporal_ratio(self.log.split.train)
 
     @cached_property
-    def factors(self) -> Tuned:
+    def factors(self) -> SearchResult:
         """Rate, factors and epochs of BPR-MF: every rate with every number of factors, looked at after some epochs."""
         tried = []
         for dim, rate in product(self.grid.dims, self.grid.rates):
             plan = self._without_rounds(rate, dim)
             for epochs, one in zip(self.grid.epochs, _ask_central(plan, self.inner, self.grid.epochs, self.seeds[0])):
-                tried.append(Tried({"rate": rate, "dim": dim, "epochs": epochs}, one.metrics[JUDGED]))
-        return Tuned(tuple(tried))
+                tried.append(SearchTrial({"rate": rate, "dim": dim, "epochs": epochs}, one.metrics[JUDGED]))
+        return SearchResult(tuple(tried))
 
     @property
     def chosen(self) -> dict[str, Any]:
         """The rate and the number of factors that BPR-MF chose, for FPL and FCF."""
         return {name: self.factors.best.settings[name] for name in ("rate", "dim")}
 
-    def form(self, row: str) -> Tuned:
+    def form(self, row: str) -> SearchResult:
         """π above 0 and epochs of one form of FPL."""
         if row not in self.forms:
             pis = [pi for pi in self.grid.pis if pi > 0]
-            self.forms[row] = Tuned(tuple(one for pi in pis for one in self._epochs_of(row, pi)))
+            self.forms[row] = SearchResult(tuple(one for pi in pis for one in self._epochs_of(row, pi)))
         return self.forms[row]
 
-    def _epochs_of(self, row: str, pi: float) -> Iterator[Tried]:
+    def _epochs_of(self, row: str, pi: float) -> Iterator[SearchTrial]:
         """A form with one π after some numbers of epochs. sFPL is searched in the lab, where a triple takes microseconds."""
         looks = [epochs for epochs in self.grid.epochs if epochs <= self.most(row)] or [self.most(row)]
         if row == "sFPL":
             values = (one.metrics[JUDGED] for one in self._alone(self.inner, pi, looks))
         else:
             values = (self.valid(self.plan(row, pi, epochs)) for epochs in looks)
-        return (Tried({"pi": pi, "epochs": epochs}, value) for epochs, value in zip(looks, values))
+        return (SearchTrial({"pi": pi, "epochs": epochs}, value) for epochs, value in zip(looks, values))
 
-    def _alone(self, split: Split, pi: float, looks: Sequence[int]) -> Iterator[Answers]:
+    def _alone(self, split: Split, pi: float, looks: Sequence[int]) -> Iterator[EvaluationResult]:
         """sFPL, triple by triple in the lab: the same law as one device a round."""
         plan = self._without_rounds(**self.chosen)
         return _ask_central(plan, split, looks, self.seeds[0], by="person", pi=pi)
@@ -210,8 +210,10 @@ class Study:
     def best(self, row: str, name: str, variants: Iterable[dict[str, Any]]) -> Plan:
         """The variant of a plan that does best on the validation part; a single one needs no search."""
         plans = [(settings, choose(name, settings)) for settings in variants]
-        tried = [Tried(settings, self.valid(plan) if len(plans) > 1 else float("nan")) for settings, plan in plans]
-        self.forms[row] = Tuned(tuple(tried))
+        tried = [
+            SearchTrial(settings, self.valid(plan) if len(plans) > 1 else float("nan")) for settings, plan in plans
+        ]
+        self.forms[row] = SearchResult(tuple(tried))
         return choose(name, self.forms[row].best.settings)
 
     def draw(self, row: str, pis: Iterable[float]) -> None:
@@ -231,28 +233,28 @@ class Study:
         """Each person's own, the mean over seeds."""
         return np.stack([one.values[metric] for one in self.answers[row]]).mean(0)
 
-    def compare(self, ours: str, theirs: str, metric: str) -> Comparison:
+    def compare(self, ours: str, theirs: str, metric: str) -> PairedTest:
         """Ours less theirs, person by person."""
-        return compare(self.values(ours, metric), self.values(theirs, metric), f"{ours} − {theirs}, {metric}")
+        return paired_test(self.values(ours, metric), self.values(theirs, metric), f"{ours} − {theirs}, {metric}")
 
 
-def _ask(plan: Plan, split: Split, seed: int) -> Answers:
+def _ask(plan: Plan, split: Split, seed: int) -> EvaluationResult:
     run = simulate(plan, split.train, seed=seed, quiet=True)
-    return load_protocol("fpl").ask(run, split, seed)
+    return load_protocol("fpl").evaluate(run, split, seed)
 
 
-def _ask_central(plan: Plan, split: Split, looks: Sequence[int], seed: int, **how: Any) -> Iterator[Answers]:
+def _ask_central(plan: Plan, split: Split, looks: Sequence[int], seed: int, **how: Any) -> Iterator[EvaluationResult]:
     """Factors fitted triple by triple in the lab, people's own too, evaluated after some numbers of epochs."""
     run = simulate(plan, split.train, seed=seed, quiet=True)
     for made in one_by_one(run.method, split.train, looks, seed, **how):
-        yield load_protocol("fpl").ask(with_factors(run, made), split, seed)
+        yield load_protocol("fpl").evaluate(with_factors(run, made), split, seed)
 
 
 def with_factors(run: Run, made: Mapping[str, np.ndarray]) -> Run:
     """A run of FPL whose items and people have these factors, as if everybody had taken part."""
-    homes, stage = homes_of(run.buckets), str(run.stage)
+    homes, stage = homes_by_id(run.buckets), str(run.stage)
     local = {**homes.local[stage], "person": made["people"], "learned": np.ones(len(run.population), np.int32)}
-    buckets = move_homes(run.buckets, homes._replace(local={**homes.local, stage: local}))
+    buckets = with_homes(run.buckets, homes._replace(local={**homes.local, stage: local}))
     return replace(run, params={"items": made["items"], "bias": made["bias"]}, buckets=buckets)
 
 
@@ -270,6 +272,6 @@ def run_study(log: Log, size: str, seeds: tuple[int, ...], rows: Iterable[str] =
 def covered(log: Log) -> float:
     """The share of people whom the core of a log would cover, where a method is fitted on that alone."""
     try:
-        return len(core(log.split.train, CORE)) / log.people
+        return len(k_core(log.split.train, CORE)) / log.people
     except DataError:
         return 0.0

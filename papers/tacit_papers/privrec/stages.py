@@ -8,9 +8,9 @@ import numpy as np
 from tacit.core.catalog import Catalog
 from tacit.core.plan import Plan
 from tacit.device.method import build
-from tacit.lab.baselines.helpers.fedgnn import claims
-from tacit.lab.evaluation.protocols import told_by_chance
-from tacit.lab.evaluation.statistics import compare
+from tacit.lab.baselines.helpers.fedgnn import fedgnn_claims
+from tacit.lab.evaluation.results import chance_warning
+from tacit.lab.evaluation.statistics import paired_test
 from tacit.lab.plans.loader import choose
 from tacit.privacy.accounting.accountant import calibrate, default_delta
 from tacit.privacy.accounting.events import FixedGaussian
@@ -161,7 +161,7 @@ def two_against_one(found: Study) -> list[str]:
 def by_chance(found: Study) -> list[str]:
     """Lines that say nothing."""
     chance = {row: values[CHANCE] for row, values in found.values.items()}
-    return [f"{row}: {words}." for row, one in chance.items() for words in told_by_chance(int(one.sum()), one.size)]
+    return [f"{row}: {words}." for row, one in chance.items() for words in chance_warning(int(one.sum()), one.size)]
 
 
 def _gap(words: str, two: Mapping[str, np.ndarray], one: Mapping[str, np.ndarray]) -> str:
@@ -169,7 +169,7 @@ def _gap(words: str, two: Mapping[str, np.ndarray], one: Mapping[str, np.ndarray
     both = two[CHANCE] & one[CHANCE]
     if both.mean() > 0.5:
         return f"{words}: chance ranks {both.sum():,} of {both.size:,} people in both; there is nothing to compare."
-    gap = compare(two["Hits@10"], one["Hits@10"]).difference
+    gap = paired_test(two["Hits@10"], one["Hits@10"]).difference
     better = "two stages are better than one" if gap.low > 0 else "one stage is better than two" if gap.high < 0 else ""
     found = better or "neither one stage nor two is shown to be better"
     return f"{words}: {found}; Hits@10 {gap.mean:+.4f} ({gap.low:+.4f} to {gap.high:+.4f}) by the first stage."
@@ -177,7 +177,7 @@ def _gap(words: str, two: Mapping[str, np.ndarray], one: Mapping[str, np.ndarray
 
 def helped() -> str:
     """What FedGNN's messages are worth, in a sentence."""
-    printed, true = claims(build(choose("fedgnn").stages[0], Catalog(1)))
+    printed, true = fedgnn_claims(build(choose("fedgnn").stages[0], Catalog(1)))
     return (
         f"FedGNN: a helper takes part, played in the lab. Its printed ε = {printed.epsilon:g} is {printed.conditions[0]}; "
         f"a person's is ∞ ({'; '.join(true.conditions)})."

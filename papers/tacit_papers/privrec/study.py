@@ -17,14 +17,14 @@ from tacit.device.round import KEYS
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import dataset
 from tacit.lab.data.selection import owners
-from tacit.lab.data.synthetic.apps import BEGIN, draw
-from tacit.lab.data.synthetic.apps_settings import settings as settings_of
+from tacit.lab.data.synthetic.apps import BEGIN, generate_apps
+from tacit.lab.data.synthetic.apps import apps_settings as settings_of
 from tacit.lab.evaluation.protocols import load_protocol
 from tacit.lab.evaluation.splits import Split
-from tacit.lab.evaluation.statistics import Interval, interval
+from tacit.lab.evaluation.statistics import ConfidenceInterval, interval
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import Run, simulate
-from tacit.lab.simulation.buckets import prepare
+from tacit.lab.simulation.buckets import prepare_devices
 from tacit.lab.simulation.federation import Performance
 from tacit_papers.dplcf.study import first_present
 
@@ -114,7 +114,7 @@ class Log:
         """What a plan answers on a seed's split: for every metric, and for `CHANCE`, a value for each person."""
         if (plan.digest, seed) not in self.known:
             run = simulate(plan, self.split(seed).train, seed=seed, quiet=True, performance=Performance(grid=self.grid))
-            answers = WAY.ask(run, self.split(seed), seed)
+            answers = WAY.evaluate(run, self.split(seed), seed)
             self.known[plan.digest, seed] = {**answers.values, CHANCE: np.isin(answers.units, answers.by_chance)}
         return self.known[plan.digest, seed]
 
@@ -166,7 +166,7 @@ def frappe_like(users: int = 957, apps: int = 4082, seed: int = 0) -> Population
     of an app, are drawn and tell nothing.
     """
     fewer = {"n_median": 20.0, "sessions": 0.8, "installs": 0.6}  # apps of a person, and launches
-    made = draw(replace(settings_of("apps500"), apps=apps, **fewer), users, seed)
+    made = generate_apps(replace(settings_of("apps500"), apps=apps, **fewer), users, seed)
     rng, moments = np.random.default_rng([seed, 0xF4]), made.require_times("frappe_like")
     day = ((moments - BEGIN) // 86_400).astype(int)
     known = {"daytime": ((moments % 86_400) // 21_600).astype(int), "weekday": (day + 3) % 7}
@@ -193,7 +193,7 @@ class Study:
         """The metric, over people and seeds."""
         return float(self.values[row][metric].mean())
 
-    def interval(self, row: str, metric: str) -> Interval:
+    def interval(self, row: str, metric: str) -> ConfidenceInterval:
         """The same with its interval."""
         return interval(self.values[row][metric])
 
@@ -256,7 +256,7 @@ def by_round(log: Log, plan: Plan, seed: int, wanted: tuple[int, ...], metric: s
     def look(run: Run) -> dict[str, float]:
         done = next(calls)
         if done in wanted and done not in found:
-            found[done] = WAY.ask(run, split, seed).metrics[metric]
+            found[done] = WAY.evaluate(run, split, seed).metrics[metric]
         return {}
 
     simulate(
@@ -281,6 +281,6 @@ def milliseconds(log: Log, plans: Mapping[str, Plan], count: int, repeats: int =
 def _work(plan: Plan, people: Population, count: int) -> Callable[[], Any]:
     """The local work of the first devices, as one program; histories are cut to 64 events, so that all are alike."""
     method, key = build(plan.stages[0], people.catalog), jax.random.key(0, impl=KEYS)
-    own = prepare(method, people, np.arange(count), 64)
+    own = prepare_devices(method, people, np.arange(count), 64)
     work = jax.jit(jax.vmap(lambda params, key, own: method.local(key, params, {}, own)[1], (None, 0, 0)))
     return partial(work, method.init(key), jax.random.split(key, count), own)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from tacit.lab.analysis.feasibility import FeasibilityWarning
-from tacit.lab.evaluation.sessions import active_people, clean, cycles_of
+from tacit.lab.evaluation.sessions import active_users, cycles_of, drop_quick_repeats
 from tacit.lab.experiments.online import Timeline
 from tacit_papers import Cell, Figure, Options, Table, finding
 from tacit_papers.seqmf.printed import CORES, DIM, INSTALLED, METRICS, MILLISECONDS, TABLES
@@ -99,9 +99,9 @@ class _Paper:
     def activity(self) -> Iterable[Figure]:
         """Figure 2: who is active when, before and after the log is cut into cycles."""
         where = self._place(USERS, self.options.seeds[:1])  # one world is shown
-        log = clean(where.worlds[0])
+        log = drop_quick_repeats(where.worlds[0])
         for words, balanced in (("by the calendar", False), ("in cycles of each person's own days", True)):
-            counts = active_people(log, cycles_of(log, where.cycles, balanced), where.cycles)
+            counts = active_users(log, cycles_of(log, where.cycles, balanced), where.cycles)
             points = [(float(t), float(n)) for t, n in enumerate(counts)]
             figure = Figure("figure2", f"Figure 2: active people {words}", where.label, "cycle", "people")
             figure.draw("active people", points)

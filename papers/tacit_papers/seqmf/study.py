@@ -10,9 +10,9 @@ import numpy as np
 from tacit.core.plan import Plan
 from tacit.lab.data import Population, from_events
 from tacit.lab.data.datasets import about_dataset, dataset
-from tacit.lab.evaluation.sessions import clean
-from tacit.lab.evaluation.statistics import Comparison, Interval, compare, interval
-from tacit.lab.experiments.online import Knows, Timeline, live
+from tacit.lab.evaluation.sessions import drop_quick_repeats
+from tacit.lab.evaluation.statistics import ConfidenceInterval, PairedTest, interval, paired_test
+from tacit.lab.experiments.online import Knows, Timeline, simulate_cycles
 from tacit.lab.experiments.trial import Trial, trial
 from tacit.lab.experiments.tune import tune
 from tacit.lab.plans.loader import choose
@@ -91,7 +91,7 @@ class Static:
     epsilon: dict[str, str] = field(default_factory=dict)
     chosen: list[str] = field(default_factory=list)  # what validation chose, seed by seed
 
-    def interval(self, row: str, metric: str) -> Interval:
+    def interval(self, row: str, metric: str) -> ConfidenceInterval:
         """Over people."""
         return interval(self.values[row][metric])
 
@@ -99,9 +99,9 @@ class Static:
         """The plain mean."""
         return float(self.values[row][metric].mean())
 
-    def compare(self, ours: str, theirs: str, metric: str) -> Comparison:
+    def compare(self, ours: str, theirs: str, metric: str) -> PairedTest:
         """Person by person."""
-        return compare(self.values[ours][metric], self.values[theirs][metric], f"{ours} − {theirs}, {metric}")
+        return paired_test(self.values[ours][metric], self.values[theirs][metric], f"{ours} − {theirs}, {metric}")
 
 
 def static(where: Place, trials: int, rows: Mapping[str, tuple[str, dict]] = RIVALS, seed: int = 0) -> Static:
@@ -131,7 +131,7 @@ def static(where: Place, trials: int, rows: Mapping[str, tuple[str, dict]] = RIV
 
 
 def _note(found: Static, pooled: dict, row: str, plan: Plan, done: Trial) -> None:
-    pooled.setdefault(row, []).append(done.answers.values)
+    pooled.setdefault(row, []).append(done.evaluation.values)
     found.digests[row], found.epsilon[row] = plan.digest, done.epsilon
 
 
@@ -203,7 +203,7 @@ class Dynamic:
     @cached_property
     def logs(self) -> list[Population]:
         """The worlds, cleaned."""
-        return [clean(world) for world in self.where.worlds]
+        return [drop_quick_repeats(world) for world in self.where.worlds]
 
     def of(self, plan: str, settings: Mapping[str, Any], knows: Knows = "cycles") -> list[Timeline]:
         """One timeline a world."""
@@ -211,7 +211,9 @@ class Dynamic:
         key = (chosen.digest, knows)
         if key not in self._made:
             self._made[key] = [
-                live(chosen, log, self.where.cycles, every=self.where.every, again=AGAIN, knows=knows, seed=self.seed)
+                simulate_cycles(
+                    chosen, log, self.where.cycles, every=self.where.every, again=AGAIN, knows=knows, seed=self.seed
+                )
                 for log in self.logs
             ]
         return self._made[key]

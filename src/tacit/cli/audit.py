@@ -1,4 +1,4 @@
-"""`tacit audit`: a plan is played with canaries among its people, and its claim stands or falls."""
+"""`tacit audit`: run a plan with canaries and test its privacy claim."""
 
 from typing import Annotated, Any
 
@@ -6,15 +6,17 @@ import typer
 
 from tacit.cli.common import print_json, with_settings
 
+ORDER = 40  # in `tacit --help`
 
-def audit_plan(
+
+def command(
     plan: Annotated[str, typer.Argument(help="A built-in plan, or a TOML file.")],
-    users: Annotated[int, typer.Option(min=2, help="People, synthetic, among whom the canaries stand.")] = 60,
-    canaries: Annotated[int, typer.Option(min=2, help="Coins to guess in a run, at most.")] = 1000,
-    seeds: Annotated[int, typer.Option(min=1, help="How many runs; their canaries are weighed together.")] = 1,
-    confidence: Annotated[float, typer.Option(help="That a true claim is not refuted.")] = 0.99,
+    users: Annotated[int, typer.Option(min=2, help="The number of synthetic users, besides the canaries.")] = 60,
+    canaries: Annotated[int, typer.Option(min=2, help="The maximum number of canaries in a run.")] = 1000,
+    seeds: Annotated[int, typer.Option(min=1, help="The number of runs, whose canaries are combined.")] = 1,
+    confidence: Annotated[float, typer.Option(help="The probability that a true claim is not refuted.")] = 0.99,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", help="privacy.epsilon=4 and so on; may be repeated.")
+        list[str] | None, typer.Option("--set", help="A setting, such as privacy.epsilon=4; may be repeated.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
@@ -39,7 +41,9 @@ def _print(found: Any) -> None:
         f"attacker: {seen.right:,} of {seen.canaries:,} canaries guessed right in {runs}, {seen.accuracy:.1%}, where the claim "
         f"allows {found.most:.2%}; AUC {seen.auc:.3f}; {seen.tpr:.1%} found at 1 % false alarms"
     )
-    curve = "" if seen.curve is None else f"; at least {seen.curve:.2f} if each canary's noise is normal and its own"
+    curve = (
+        "" if seen.curve is None else f"; at least {seen.curve:.2f} if the canaries' noise is normal and independent"
+    )
     print(f"proved, with {found.confidence:.4g} confidence: ε is at least {seen.proved:.2f}{curve}")
     print(f"{found.verdict}: {_meaning(found)}")
 
@@ -48,4 +52,4 @@ def _meaning(found: Any) -> str:
     epsilon = f"{found.claim.epsilon:.4g}"
     if found.passed:
         return f"nothing here refutes ε = {epsilon}; an attack that fails proves nothing, the accounting does."
-    return f"ε = {epsilon} is refuted; what runs is not what is accounted for."
+    return f"ε = {epsilon} is refuted; the running code is not what the accounting assumes."

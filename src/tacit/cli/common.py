@@ -1,4 +1,4 @@
-"""What several commands share: settings on the command line, JSON on the way out."""
+"""Shared by several commands: options, settings on the command line, JSON and tables on standard output."""
 
 from typing import Annotated, Any
 
@@ -8,19 +8,24 @@ Repeats = Annotated[
     str | None,
     typer.Option(help="Evaluate `new` items only, or `all` test cases, repeats included; else what fits the log."),
 ]
-Ties = Annotated[str, typer.Option(help="What orders a person's events of one time stamp: the `file`, or `random`.")]
-Epsilon = Annotated[float | None, typer.Option(help="The privacy promise of the run; the noise is found.")]
+Ties = Annotated[
+    str, typer.Option(help="The order of a user's events with the same time stamp: that of the `file`, or `random`.")
+]
+LogName = Annotated[str, typer.Option(help="A name from `tacit data list`, or a CSV or Parquet file.")]
+Devices = Annotated[int, typer.Option(min=1, help="The number of users, where the data is synthetic.")]
+ProtocolName = Annotated[str, typer.Option(help="The evaluation protocol; see `tacit protocols`.")]
+Epsilon = Annotated[float | None, typer.Option(help="The ε that a run guarantees; the noise is calibrated to it.")]
 
 
 def with_settings(plan: Any, settings: list[str], epsilon: float | None = None) -> Any:
-    """The plan with `--set name=value` applied, and its promise made."""
+    """The plan with `--set name=value` and `--epsilon` applied."""
     from tacit.lab.plans.loader import choose
 
     return choose(plan, parsed(settings), epsilon) if settings or epsilon is not None else plan
 
 
 def parsed(settings: list[str]) -> dict[str, Any]:
-    """`name=value` words; a value is read as TOML would, else as text."""
+    """The values of `name=value` arguments, read as TOML or else as text."""
     import tomllib
 
     found = {}
@@ -36,7 +41,7 @@ def parsed(settings: list[str]) -> dict[str, Any]:
 
 
 def papers_part(name: str) -> Any:
-    """A part of the package of the papers' tables, found by entry point; a sentence where it is not installed."""
+    """A part of the separate package tacit-papers, found by entry point."""
     from importlib.metadata import entry_points
 
     from tacit.errors import RunError
@@ -44,7 +49,7 @@ def papers_part(name: str) -> Any:
     for entry in entry_points(group="tacit.papers", name=name):
         return entry.load()
     raise RunError(
-        "The papers' tables are a package of their own, tacit-papers, which is not installed; install it with "
+        "The papers' tables are in a separate package, tacit-papers, which is not installed; install it with "
         "`pip install -e papers` in a checkout of Tacit."
     )
 
@@ -59,7 +64,7 @@ def print_json(value: Any) -> None:
 
 
 def print_trials(results: list) -> None:
-    """One row a plan; or, where there is one plan or there are many metrics, one column a plan."""
+    """Print one row for each plan; or one column, where there is one plan or there are many metrics."""
     from rich.console import Console
     from rich.table import Table
 
@@ -73,7 +78,7 @@ def print_trials(results: list) -> None:
         for result, fact in zip(results, facts):
             table.add_row(result.run.plan.name, *fact.values())
     Console().print(table)
-    print_treatment({result.run.plan.name: result.answers for result in results})
+    print_treatment({result.run.plan.name: result.evaluation for result in results})
     for note in dict.fromkeys(note for result in results for note in result.notes):
         print(f"note: {note}")
     for line in sorted({result.terms for result in results}):
@@ -83,7 +88,7 @@ def print_trials(results: list) -> None:
 
 
 def print_treatment(answers: dict[str, Any]) -> None:
-    """What was ranked and how repeats were treated; where there are some, every plan under both treatments."""
+    """Print the candidates and the treatment of repeats; where there are repeats, each plan under both treatments."""
     from rich.console import Console
     from rich.table import Table
 
@@ -100,16 +105,16 @@ def print_treatment(answers: dict[str, Any]) -> None:
 
 
 def _facts(result: Any, intervals: bool) -> dict[str, str]:
-    """What a table says of a trial; a metric may show its interval where every person has a value of it."""
+    """The cells of a trial; a metric has an interval where it is defined for each user."""
     found = result.intervals if intervals else {}
     spread = {name: f" ± {(one.high - one.low) / 2:.3f}" for name, one in found.items()}
-    metrics = {name: f"{value:.3f}{spread.get(name, '')}" for name, value in result.answers.metrics.items()}
+    metrics = {name: f"{value:.3f}{spread.get(name, '')}" for name, value in result.evaluation.metrics.items()}
     cost = {"sent/device": result.sent, "ε per run": result.epsilon, "seconds": f"{result.seconds:.1f}"}
     return {**metrics, **cost}
 
 
 def _spent(spent: Any) -> str:
-    """What ledgers say, for the median and the worst device."""
+    """The spending of the median and the worst device, as text."""
     import math
 
     def both(name: str) -> str:
@@ -129,7 +134,7 @@ def _amount(value: float) -> str:
 
 
 def needs_flower() -> None:
-    """Say which extra is missing, before anything is started."""
+    """Refuse to start without the `flower` extra."""
     from importlib.util import find_spec
 
     from tacit.errors import RunError

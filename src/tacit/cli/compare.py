@@ -1,46 +1,51 @@
-"""`tacit compare`: several plans, or a sweep over their settings, on the same questions and the same seeds."""
+"""`tacit compare`: several plans, or a sweep over their settings, on the same test cases and seeds."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tacit.cli.common import Repeats, Ties, parsed, print_json, print_treatment
+from tacit.cli.common import Devices, LogName, ProtocolName, Repeats, Ties, parsed, print_json, print_treatment
+
+ORDER = 50  # in `tacit --help`
 
 
-def compare_plans(
+def command(
     plans: Annotated[list[str], typer.Argument(help="Built-in plans, or TOML files.")],
-    data: Annotated[str, typer.Option(help="A name from `tacit data list`, or a CSV or Parquet file.")] = "tastes",
-    devices: Annotated[int, typer.Option(min=1, help="People, where the data is a synthetic world.")] = 1000,
-    protocol: Annotated[str, typer.Option(help="How to ask; `tacit protocols` lists the ways.")] = "full",
+    data: LogName = "groups",
+    devices: Devices = 1000,
+    protocol: ProtocolName = "full",
     repeats: Repeats = None,
     ties: Ties = "file",
-    seeds: Annotated[int, typer.Option(min=1, help="How often each plan runs.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="The number of runs of each plan, each with its own seed.")] = 3,
     sweep: Annotated[
-        list[str] | None, typer.Option(help="privacy.epsilon=0.5,1,2 and so on; may be repeated: all combinations.")
+        list[str] | None,
+        typer.Option(help="Values of a setting, such as privacy.epsilon=0.5,1,2; may be repeated: all combinations."),
     ] = None,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", help="hyper.dim=64 and so on, for every plan that has it.")
+        list[str] | None, typer.Option("--set", help="A setting, such as hyper.dim=64, for every plan that has it.")
     ] = None,
-    reference: Annotated[str | None, typer.Option(help="What the others are held against; else the first.")] = None,
-    out: Annotated[Path | None, typer.Option(help="A folder for the runs; the same command goes on there.")] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="The plan that the others are compared with; the first by default.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A folder for the runs; the same command resumes there.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
-    """Run several plans, or one with several values of a setting, and say which differ."""
+    """Run several plans, or one with several values of a setting, and test which differ."""
     from tacit.lab.data.datasets import open_log
     from tacit.lab.experiments.compare import compare
-    from tacit.lab.experiments.variants import spread
+    from tacit.lab.experiments.variants import sweep_variants
     from tacit.lab.plans.loader import load_plan
 
     settings, swept = parsed(setting or []), dict(_swept(text) for text in sweep or [])
     options = {"settings": settings, "repeats": repeats, "ties": ties, "reference": reference, "out": out}
     options["quiet"] = True if as_json else None
-    variants, _ = spread([load_plan(plan) for plan in plans], swept, settings)
+    variants, _ = sweep_variants([load_plan(plan) for plan in plans], swept, settings)
     log = open_log(data, devices, 0, [variant.plan for variant in variants])
     try:
         found = compare(plans, log, protocol, range(seeds), swept, **options)
     except KeyboardInterrupt:
-        kept = "nothing is kept without --out" if out is None else f"the same command goes on from what is in {out}"
+        kept = "nothing is saved without --out" if out is None else f"the same command resumes from {out}"
         typer.echo(f"Interrupted; {kept}.", err=True)
         raise SystemExit(130) from None
     report = _report(found, data, Path("tacit-compare.html") if out is None else out / "report.html")
@@ -52,12 +57,12 @@ def compare_plans(
 
 
 def _swept(text: str) -> tuple[str, list[Any]]:
-    from tacit.lab.experiments.variants import values_of
+    from tacit.lab.experiments.variants import parse_values
 
     path, equals, values = text.partition("=")
     if not equals:
         raise typer.BadParameter(f"--sweep takes name=value,value, got {text!r}.")
-    return path.strip(), values_of(values)
+    return path.strip(), parse_values(values)
 
 
 def _print(found: Any) -> None:
@@ -68,7 +73,7 @@ def _print(found: Any) -> None:
     facts = {name: _facts(found, name) for name in found.names}
     columns = list(facts[found.reference])
     if len(columns) <= 8:
-        width = min(40, max(map(len, facts)))  # a name that is cut short names nothing
+        width = min(40, max(map(len, facts)))  # names are wrapped, not cut
         table = Table(Column("plan", min_width=width, overflow="fold"), *columns)
         for name, fact in facts.items():
             table.add_row(name, *fact.values())
@@ -77,7 +82,7 @@ def _print(found: Any) -> None:
         for column in columns:
             table.add_row(column, *(fact[column] for fact in facts.values()))
     Console().print(table)
-    print_treatment({name: found.pooled(name).answers for name in found.names})
+    print_treatment({name: found.pooled(name).evaluation for name in found.names})
     print(f"± is half an interval. {found.covers}")
     if len(found.names) > 1:
         print(found.marks)
@@ -90,7 +95,7 @@ def _print(found: Any) -> None:
 
 
 def _facts(found: Any, name: str) -> dict[str, str]:
-    """What the table says of a plan."""
+    """The row of a plan."""
     import math
 
     pooled = found.pooled(name)
@@ -109,7 +114,7 @@ def _cell(score: Any) -> str:
 
 
 def _claims(found: Any) -> dict[str, list[str]]:
-    """What each ε in the table means, and of which plans."""
+    """The claim behind each ε in the table, and its plans."""
     claims: dict[str, list[str]] = {}
     for name in found.names:
         claims.setdefault(str(found.trials[name][0].run.price.whole), []).append(name)
@@ -117,7 +122,7 @@ def _claims(found: Any) -> dict[str, list[str]]:
 
 
 def _report(found: Any, data: str, path: Path) -> Path:
-    """A page with figures: a dossier for each plan, all its seeds pooled."""
+    """Write a page with figures: for each plan, all its seeds pooled."""
     from tacit.lab.analysis.report_data import report_data
     from tacit.report import write_report
 

@@ -1,4 +1,4 @@
-"""The face of the data: `tacit data list`, `get` and `describe`."""
+"""`tacit data`: list, download and describe datasets."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,18 +7,19 @@ import typer
 
 from tacit.cli.common import papers_part, print_json
 
-app = typer.Typer(help="Public logs: which there are, getting them, and what they look like.", no_args_is_help=True)
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON on standard output.")]
+ORDER = 55  # in `tacit --help`
+
+app = typer.Typer(help="Public datasets: list, download and describe them.", no_args_is_help=True)
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
 
 
 @app.command(name="list")
 def list_datasets(as_json: AsJson = False) -> None:
-    """The datasets there are: what, size, terms, and whether each is present."""
+    """List the datasets: description, size, terms, and whether each is present."""
     from rich.console import Console
     from rich.table import Table
 
-    from tacit.lab.data.datasets import about_dataset, dataset_names
-    from tacit.lab.data.sources.places import data_folder
+    from tacit.lab.data.datasets import about_dataset, data_folder, dataset_names
 
     entries = [about_dataset(name) for name in dataset_names()]
     if as_json:
@@ -34,41 +35,43 @@ def list_datasets(as_json: AsJson = False) -> None:
 
 @app.command()
 def get(name: Annotated[str, typer.Argument(help="A name from `tacit data list`.")]) -> None:
-    """Download a dataset from its owner; an interrupted download goes on where it stopped."""
+    """Download a dataset from its owner; an interrupted download is resumed."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     from tacit.lab.data.datasets import about_dataset
-    from tacit.lab.data.download import get as download
+    from tacit.lab.data.download import download as download
 
     entry = about_dataset(name)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=_stderr(), disable=not _stderr().is_terminal) as progress:
         task = progress.add_task(name, total=entry.size)
         place = download(name, progress=lambda done, total: progress.update(task, completed=done, total=total))
-    if any(source.sha256 is None for source in entry.sources):
-        print("No checksum known: what came could not be checked against one.")
+    if any(file.sha256 is None for file in entry.files):
+        print("No checksum is known for this dataset, so the download was not verified.")
     print(f"{name} is in {place}. Terms: {entry.terms}. Cite: {entry.cite}.")
 
 
 @app.command()
 def describe(
     name: Annotated[str | None, typer.Argument(help="A name from `tacit data list`, or a CSV or Parquet file.")] = None,
-    papers: Annotated[bool, typer.Option("--papers", help="What five papers print, beside what is here.")] = False,
-    user: Annotated[str, typer.Option(help="The column of users, for a file.")] = "user_id",
-    item: Annotated[str, typer.Option(help="The column of items, for a file.")] = "item_id",
-    time: Annotated[str, typer.Option(help="The column of times, for a file.")] = "datetime",
-    weight: Annotated[str, typer.Option(help="The column of weights, for a file.")] = "weight",
-    cycles: Annotated[int, typer.Option(help="Also show who is active in so many cycles.")] = 0,
+    papers: Annotated[
+        bool, typer.Option("--papers", help="Compare the five papers' printed statistics with the local datasets.")
+    ] = False,
+    user: Annotated[str, typer.Option(help="For a file: the column of users.")] = "user_id",
+    item: Annotated[str, typer.Option(help="For a file: the column of items.")] = "item_id",
+    time: Annotated[str, typer.Option(help="For a file: the column of times.")] = "datetime",
+    weight: Annotated[str, typer.Option(help="For a file: the column of weights.")] = "weight",
+    cycles: Annotated[int, typer.Option(help="Also count the active users in so many cycles.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Counts, density, lengths of histories, events over time and the long tail of a log."""
+    """Describe a log: counts, density, history lengths, events over time, long tail."""
     if papers:
         _describe_papers(as_json)
         return
     if name is None:
         raise typer.BadParameter("describe needs a dataset or a file, or --papers.")
     from tacit.lab.data.datasets import dataset, dataset_names
-    from tacit.lab.data.describe import describe as statistics
+    from tacit.lab.data.describe import describe_log as statistics
     from tacit.lab.data.describe import print_bars, print_statistics
     from tacit.lab.data.interactions import interactions
 
@@ -86,12 +89,12 @@ def describe(
 
 
 def _active(log, cycles: int) -> dict[str, list[int]]:
-    """Who is active in each cycle: cut by the calendar, and by each person's own active days."""
-    from tacit.lab.evaluation.sessions import active_people, cycles_of
+    """The number of active users in each cycle, by the calendar and by each user's own active days."""
+    from tacit.lab.evaluation.sessions import active_users, cycles_of
 
     ways = {"active_by_calendar": False, "active_by_own_days": True}
     return {
-        name: active_people(log, cycles_of(log, cycles, balanced), cycles).tolist() for name, balanced in ways.items()
+        name: active_users(log, cycles_of(log, cycles, balanced), cycles).tolist() for name, balanced in ways.items()
     }
 
 
@@ -107,7 +110,7 @@ def _describe_papers(as_json: bool) -> None:
 def _size(entry) -> str:
     if entry.built_in:
         return "none needed"
-    if not entry.sources:
+    if not entry.files:
         return "by hand"
     return "unknown" if entry.size is None else f"{entry.size / 1e6:,.1f} MB"
 

@@ -1,20 +1,22 @@
-"""`tacit demo`: the main job on built-in data, in a minute or two, with a report at the end."""
+"""`tacit demo`: baselines and private methods on built-in data in a minute or two, with a report."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-# name, plan, settings; what noise buys and costs, from nothing sent to everything sent
+ORDER = 5  # in `tacit --help`
+
+# name, plan, settings: from nothing sent to all data pooled, with and without noise
 STORIES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("random", "random", {}),
     ("popularity", "popularity", {}),
-    ("popularity, noise at home", "popularity", {"privacy": {"mechanism": "randomized_response", "epsilon": 1.0}}),
+    ("popularity, local noise", "popularity", {"privacy": {"mechanism": "randomized_response", "epsilon": 1.0}}),
     ("itemknn, raw data pooled", "itemknn", {}),
     ("fcf, no noise", "fcf", {}),
-    ("fcf, noise at the server", "fcf", {"privacy": {"mechanism": "gaussian", "epsilon": 8.0}}),
-    ("fcf, more noise at the server", "fcf", {"privacy": {"mechanism": "gaussian", "epsilon": 1.0}}),
-    ("fcf, noise at home", "fcf", {"privacy": {"mechanism": "gaussian", "place": "local", "epsilon": 8.0}}),
+    ("fcf, central noise", "fcf", {"privacy": {"mechanism": "gaussian", "epsilon": 8.0}}),
+    ("fcf, more central noise", "fcf", {"privacy": {"mechanism": "gaussian", "epsilon": 1.0}}),
+    ("fcf, local noise", "fcf", {"privacy": {"mechanism": "gaussian", "place": "local", "epsilon": 8.0}}),
 )
 NEXT = """
 Next:
@@ -22,15 +24,15 @@ Next:
   tacit run fcf --data your-log.csv                                  your own data: user_id, item_id[, datetime]
   tacit compare popularity fcf --sweep rounds=5,30                   plans side by side, with intervals
   tacit price --papers                                               five papers, as claimed and as accounted
-  tacit plan                                                         what is on the shelf"""
+  tacit plan                                                         the built-in plans"""
 
 
-def demo(
-    devices: Annotated[int, typer.Option(min=20, help="How many people.")] = 1000,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same demo.")] = 0,
-    out: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("tacit-demo.html"),
+def command(
+    devices: Annotated[int, typer.Option(min=20, help="The number of users.")] = 1000,
+    seed: Annotated[int, typer.Option(help="The random seed.")] = 0,
+    out: Annotated[Path, typer.Option(help="The file for the report.")] = Path("tacit-demo.html"),
 ) -> None:
-    """Learn from a thousand people who tell nobody anything: baselines, no noise, noise at the server, noise at home."""
+    """Compare baselines and private methods on synthetic data: no noise, central noise, local noise."""
     import warnings
 
     from tacit.cli.common import print_trials
@@ -40,11 +42,11 @@ def demo(
     from tacit.report import write_report
 
     warnings.simplefilter("ignore", FeasibilityWarning)  # the table and the report show what it would say
-    log = open_log("tastes", devices, seed)
-    print(f"A synthetic log of {devices:,} people and 200 items; each person's last item is the question.\n")
+    log = open_log("groups", devices, seed)
+    print(f"A synthetic log of {devices:,} people and 200 items; each user's last item is held out for the test.\n")
     trials = {name: _trial(name, plan, settings, log, seed) for name, plan, settings in STORIES}
     print_trials(list(trials.values()))
-    page = write_report([report_data(trial, name, {"data": "tastes"}) for name, trial in trials.items()], out)
+    page = write_report([report_data(trial, name, {"data": "groups"}) for name, trial in trials.items()], out)
     print(f"\nThe report is in {page}: open it in a browser.{NEXT}")
 
 

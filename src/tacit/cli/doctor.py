@@ -1,27 +1,44 @@
-"""The doctor: what this machine has, and whether it works."""
+"""`tacit doctor`: versions, devices and memory of this machine, and whether the optional dependencies work."""
 
 import importlib.metadata
 import importlib.util
 import os
-import platform
 import time
-from typing import Any
+from typing import Annotated, Any
 
-import jax
-import jax.numpy as jnp
+import typer
 
-import tacit
+from tacit.cli.common import print_json
 
+ORDER = 110  # in `tacit --help`
 CORE = ("jax", "equinox", "optax", "numpy", "scipy", "polars", "narwhals", "dp-accounting", "typer", "rich")
 EXTRAS = {"flower": "flwr", "audit": "jax_privacy", "bench": "implicit", "dev": "pytest"}
 
 
-def examine() -> dict[str, dict[str, Any]]:
+def command(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Show versions, devices and memory, and check that the optional dependencies work."""
+    found = _examine()
+    if as_json:
+        print_json(found)
+        return
+    for part, facts in found.items():
+        print(part)
+        for name, fact in facts.items():
+            print(f"  {name:<16} {fact}")
+
+
+def _examine() -> dict[str, dict[str, Any]]:
     """Versions, devices, memory, extras."""
     return {"versions": _versions(), "devices": _devices(), "machine": _machine(), "extras": _extras()}
 
 
 def _versions() -> dict[str, str]:
+    import platform
+
+    import tacit
+
     return {
         "tacit": tacit.__version__,
         "python": platform.python_version(),
@@ -30,6 +47,9 @@ def _versions() -> dict[str, str]:
 
 
 def _devices() -> dict[str, str]:
+    import jax
+    import jax.numpy as jnp
+
     found = {f"{device.platform} {device.id}": device.device_kind for device in jax.devices()}
     began = time.perf_counter()
     total = float(jax.jit(lambda x: (x @ x).sum())(jnp.ones((64, 64))))
@@ -38,6 +58,8 @@ def _devices() -> dict[str, str]:
 
 
 def _machine() -> dict[str, str]:
+    import platform
+
     memory = "unknown"
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         memory = f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.1f} GiB"

@@ -1,4 +1,4 @@
-"""`tacit price`: what a plan costs and whether it can work, before anything runs."""
+"""`tacit price`: what a plan guarantees and costs, and whether it is feasible, before it runs."""
 
 import math
 from typing import Annotated, Any
@@ -7,21 +7,23 @@ import typer
 
 from tacit.cli.common import Epsilon, papers_part, print_json, with_settings
 
+ORDER = 30  # in `tacit --help`
 
-def price_plan(
+
+def command(
     plan: Annotated[str | None, typer.Argument(help="A built-in plan, or a TOML file.")] = None,
-    users: Annotated[int, typer.Option(min=1, help="How many devices take part.")] = 1000,
-    items: Annotated[int, typer.Option(min=1, help="How many items there are.")] = 1000,
-    events: Annotated[int, typer.Option(min=1, help="Events in a typical history.")] = 50,
+    users: Annotated[int, typer.Option(min=1, help="The number of devices.")] = 1000,
+    items: Annotated[int, typer.Option(min=1, help="The number of items.")] = 1000,
+    events: Annotated[int, typer.Option(min=1, help="The number of events in a typical history.")] = 50,
     epsilon: Epsilon = None,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", help="privacy.epsilon=4 and so on; may be repeated.")
+        list[str] | None, typer.Option("--set", help="A setting, such as privacy.epsilon=4; may be repeated.")
     ] = None,
-    papers: Annotated[bool, typer.Option(help="Five papers' own settings: as claimed beside as accounted.")] = False,
+    papers: Annotated[bool, typer.Option(help="The settings of five papers: ε as claimed and as accounted.")] = False,
     as_card: Annotated[bool, typer.Option("--card", help="A page for a public registry, in Markdown.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
-    """What a plan guarantees and reveals, and whether it can work, before anything runs."""
+    """Show what a plan guarantees, reveals and costs, and whether it is feasible, without running it."""
     if papers:
         _papers(as_json)
         return

@@ -1,20 +1,22 @@
-"""`tacit report`: what runs came to, as one HTML file that opens anywhere and fetches nothing."""
+"""`tacit report`: the results of runs as one self-contained HTML file."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+ORDER = 90  # in `tacit --help`
 
-def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs that have ended; what is alike is compared.")],
+
+def command(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of completed runs; comparable ones are compared.")],
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
-    picture: Annotated[Path | None, typer.Option(help="Also privacy against quality, as an SVG picture.")] = None,
+    picture: Annotated[Path | None, typer.Option(help="Also write a figure of privacy against quality as SVG.")] = None,
     specimen: Annotated[
-        bool, typer.Option(help="Show one device's history and what it sent; not to be passed on.")
+        bool, typer.Option(help="Include one device's history and what it sent; do not publish such a report.")
     ] = True,
 ) -> None:
-    """Write a page about runs: quality, privacy, bytes, who is served how well, and what one device sent."""
+    """Write a report on runs: quality overall and by group, privacy, bytes, and what one device sent."""
     from tacit.report import write_picture, write_report
 
     dossiers = [read_dossier(run) for run in runs]
@@ -26,7 +28,7 @@ def report(
 
 
 def read_dossier(run: Path) -> dict[str, Any]:
-    """What a run folder says of itself."""
+    """The report data in a run folder."""
     import json
 
     from tacit.errors import RunError
@@ -36,8 +38,8 @@ def read_dossier(run: Path) -> dict[str, Any]:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RunError(
-            f"{run} has no dossier.json: it is not the folder of a run that has ended. Run the plan with --out, or go on "
-            "with --resume."
+            f"{run} has no dossier.json: it is not the folder of a completed run. Run the plan with --out, or "
+            "resume it with --resume."
         ) from None
     except json.JSONDecodeError:
-        raise RunError(f"{path} is not whole JSON; run the plan again with --out.") from None
+        raise RunError(f"{path} is not valid JSON; run the plan again with --out.") from None

@@ -1,42 +1,48 @@
-"""`tacit tune`: try settings on a validation part, ask the test part once, and say what the search would cost."""
+"""`tacit tune`: search settings on a validation part, evaluate the best once on the test part, and price the search."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tacit.cli.common import Repeats, Ties, print_json, with_settings
+from tacit.cli.common import Devices, LogName, ProtocolName, Repeats, Ties, print_json, with_settings
+
+ORDER = 52  # in `tacit --help`
 
 
-def tune_plan(
+def command(
     plan: Annotated[str, typer.Argument(help="A built-in plan, or a TOML file.")],
     search: Annotated[
         list[str],
         typer.Option(help="hyper.dim=8,16,32, server.rate=0.01..0.1 or server.rate='0.01..0.1 log'; may be repeated."),
     ],
-    trials: Annotated[int, typer.Option(min=1, help="How many to try; a grid of no more is tried whole.")] = 20,
-    data: Annotated[str, typer.Option(help="A name from `tacit data list`, or a CSV or Parquet file.")] = "tastes",
-    devices: Annotated[int, typer.Option(min=1, help="People, where the data is a synthetic world.")] = 1000,
-    protocol: Annotated[str, typer.Option(help="How to ask; `tacit protocols` lists the ways.")] = "full",
+    trials: Annotated[
+        int, typer.Option(min=1, help="The number of trials; a grid of at most so many is tried completely.")
+    ] = 20,
+    data: LogName = "groups",
+    devices: Devices = 1000,
+    protocol: ProtocolName = "full",
     repeats: Repeats = None,
     ties: Ties = "file",
-    metric: Annotated[str | None, typer.Option(help="What decides; NDCG@10 where the protocol has it.")] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same search.")] = 0,
+    metric: Annotated[
+        str | None, typer.Option(help="The metric that decides; NDCG@10 where the protocol has it.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The random seed: the same seed gives the same search.")] = 0,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", help="privacy.epsilon=4 and so on; may be repeated.")
+        list[str] | None, typer.Option("--set", help="A setting, such as privacy.epsilon=4; may be repeated.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="A TOML file for the best plan; `tacit run` takes it.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
-    """Search for good settings, and say what that would cost on real devices."""
+    """Search for good settings, and show what the search would cost on real devices."""
     from tacit.lab.data.datasets import open_log
-    from tacit.lab.experiments.search import read_search
+    from tacit.lab.experiments.search import parse_search
     from tacit.lab.experiments.tune import tune
     from tacit.lab.plans.loader import load_plan
 
     if out is not None and out.suffix != ".toml":
         raise typer.BadParameter(f"--out takes a file that ends in .toml, got {str(out)!r}.")
-    chosen, space = with_settings(load_plan(plan), setting or []), dict(read_search(text) for text in search)
+    chosen, space = with_settings(load_plan(plan), setting or []), dict(parse_search(text) for text in search)
     options = {"trials": trials, "protocol": protocol, "metric": metric, "repeats": repeats, "ties": ties, "seed": seed}
     found = tune(chosen, open_log(data, devices, seed, [chosen]), space, **options, quiet=True if as_json else None)
     if out is not None:
@@ -50,19 +56,19 @@ def tune_plan(
 
 
 def _write(found: Any, out: Path) -> None:
-    """The best plan as TOML, saying where it comes from."""
+    """Write the best plan as TOML, with a comment on how it was found."""
     from tacit.core.run_folder import write_text
 
     out.parent.mkdir(parents=True, exist_ok=True)
     words = (
-        f"# The best of {len(found.attempts)} trials by {found.metric} ({found.test.answers.protocol}): "
+        f"# The best of {len(found.attempts)} trials by {found.metric} ({found.test.evaluation.protocol}): "
         f"{found.best.value:.4f} on the validation part, {found.tested:.4f} on the test part.\n"
     )
     write_text(out, words + found.best.variant.plan.to_toml())
 
 
 def _print(found: Any) -> None:
-    """The trials from best to worst, both numbers of the best, and the bill."""
+    """Print the trials from best to worst, both values of the best, and the privacy cost."""
     from rich.console import Console
     from rich.table import Table
 
@@ -71,14 +77,14 @@ def _print(found: Any) -> None:
         values = (attempt.variant.setting.get(path, "") for path in found.search)
         table.add_row(*map(str, values), _number(attempt.value, attempt.interval), f"{attempt.seconds:.1f}")
     Console().print(table)
-    best, asked = found.best, found.test.answers
-    interval = asked.interval(found.metric) if found.metric in asked.values else None
+    best, result = found.best, found.test.evaluation
+    interval = result.interval(found.metric) if found.metric in result.values else None
     print(f"best: {best.variant.name}")
-    chosen = f"the highest of {len(found.attempts)}, so it flatters"
+    chosen = f"the highest of {len(found.attempts)}, so it is optimistic"
     print(f"validation {found.metric}: {_number(best.value, best.interval)}, {chosen}")
     print(
-        f"test {found.metric}: {_number(found.tested, interval)}, asked once; {asked.protocol}: among {asked.candidates}; "
-        f"{asked.treatment}"
+        f"test {found.metric}: {_number(found.tested, interval)}, evaluated once; {result.protocol}: among {result.candidates}; "
+        f"{result.treatment}"
     )
     for note in found.notes:
         print(f"note: {note}")

@@ -1,16 +1,19 @@
-"""Catalog: what is public about the items, and the shape of what is private about people.
+"""Catalog: the public item attributes, and the schema of item, person and event fields.
 
-Every device and the server hold the same catalog. It names no person.
+The server and every device hold the same catalog. It contains no data about a person.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeVar
 
 import equinox as eqx
 import jax
 
 from tacit.errors import DataError
+
+CatalogT = TypeVar("CatalogT", bound="Catalog")
+_FIELDS = ("item_fields", "person_fields", "event_fields")
 
 
 @dataclass(frozen=True)
@@ -64,3 +67,24 @@ class Catalog(eqx.Module):
     def event_width(self) -> int:
         """How many numbers the fields of an event take."""
         return sum(field.width for field in self.event_fields)
+
+
+def catalog_to_dict(catalog: Catalog) -> dict[str, Any]:
+    """A catalog without its attributes as plain values: what JSON can hold of it. The attributes are saved as arrays."""
+    fields = {name: [asdict(field) for field in getattr(catalog, name)] for name in _FIELDS}
+    return {"n_items": catalog.n_items, **fields}
+
+
+def catalog_from_dict(
+    values: Mapping[str, Any], attributes: Mapping[str, Any], kind: type[CatalogT] = Catalog, **arrays: Any
+) -> CatalogT:
+    """The catalog that `catalog_to_dict` wrote, with its attributes; other keys of `values` are left alone.
+
+    `kind` and `arrays` are for a subclass of Catalog that holds further arrays.
+
+    >>> genre = Field("genre", "categorical", 2, ("Drama", "Horror"))
+    >>> catalog_from_dict(catalog_to_dict(Catalog(3, item_fields=(genre,))), {}).item_fields == (genre,)
+    True
+    """
+    fields = {name: tuple(Field(**{**one, "values": tuple(one["values"])}) for one in values[name]) for name in _FIELDS}
+    return kind(values["n_items"], attributes, **fields, **arrays)

@@ -1,8 +1,8 @@
-"""The wire: the two messages, and their bytes by a declared schema, so that traffic is computed, not guessed.
+"""Messages: broadcast and report, and their bytes by a declared schema, so that traffic can be computed.
 
 A message is a header (magic, version, sent, schema digest, body length) and a body: the weights, then the leaves in
 sorted path order. A leaf of a table is written `dense` (the bytes do not reveal which rows were touched) or, where the
-plan says so, as `rows` (positions are visible to whoever reads the message). All numbers are little-endian.
+plan says so, as `rows` (positions are visible to anyone who reads the message). All numbers are little-endian.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ class Report(NamedTuple):
 
 @dataclass(frozen=True)
 class Leaf:
-    """One array of a message: where it stands, its dense shape, its type, and how it is written."""
+    """One array of a message: its path, its dense shape, its type, and how it is written."""
 
     path: str
     shape: tuple[int, ...]
@@ -54,7 +54,7 @@ class Leaf:
         return 4 + math.prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
 
     def bytes(self, rows: float | None = None) -> float:
-        """Bytes of this leaf; a `rows` leaf needs to know how many (all of them, if not said)."""
+        """Bytes of this leaf; a `rows` leaf has `rows` rows, or all of them by default."""
         if self.form == "dense":
             return math.prod(self.shape) * np.dtype(self.dtype).itemsize
         return _COUNT.size + (self.shape[0] if rows is None else rows) * self.row_bytes
@@ -74,11 +74,11 @@ class Schema:
         return hashlib.sha256(repr((self.leaves, self.weights)).encode()).digest()[:8]
 
     def bytes(self, rows: float | None = None) -> float:
-        """Size of one message, header included; the most it can be where rows are not said."""
+        """Size of one message with its header; without `rows`, the largest possible."""
         return _HEADER.size + 4 * self.weights + sum(leaf.bytes(rows) for leaf in self.leaves)
 
     def bytes_of(self, messages: Any, rows: Any) -> Any:
-        """Bytes of so many messages; `rows` [..., tables] says how many rows of each table written by rows they hold."""
+        """Bytes of so many messages; `rows` [..., tables] is the number of rows of each table that is written by rows."""
         each = np.array([leaf.row_bytes for leaf in self.leaves if leaf.form == "rows"], np.int64)
         return messages * int(self.bytes(0)) + np.asarray(rows, np.int64) @ each
 
@@ -149,12 +149,12 @@ def unpack_tree(schema: Schema, data: bytes) -> Any:
     """The tree in these bytes; an empty message is refused like any other that does not fit."""
     report = unpack(schema, data)
     if not report.sent:
-        raise WireError("A message that must hold something is empty.")
+        raise WireError("A message that must hold a tree is empty.")
     return report.payload
 
 
 def silent(schema: Schema) -> Report:
-    """What a silent device's report stands for: zeros that are not counted."""
+    """The report of a device that sends nothing: zeros that are not counted."""
     leaves = [np.zeros(leaf.shape, leaf.dtype) for leaf in schema.leaves]
     return Report(jax.tree.unflatten(schema.tree, leaves), np.zeros(schema.weights, np.float32), np.False_)
 

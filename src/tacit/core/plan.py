@@ -1,4 +1,4 @@
-"""Plan and Stage: what will be done, as data. Frozen, printable, TOML in and out, no seed.
+"""Plan and Stage: the settings of a run as immutable data, read from and written to TOML; without a seed.
 
 >>> stage = Stage("popularity", trains=("counts",), rounds=1, server={"rule": "count"})
 >>> plan = Plan("demo", (stage,))
@@ -18,14 +18,14 @@ import tomli_w
 from tacit.core.settings import Settings, thaw
 from tacit.errors import PlanError, unknown
 
-# settings of a mechanism that promise something
+# settings of a mechanism that state a guarantee
 PROMISES = ("epsilon", "epsilon_per_message", "delta", "noise")
 _TABLES = ("hyper", "privacy", "server", "cohort")
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One kind of round, repeated: who is asked, what they compute, what leaves, what the server does."""
+    """A sequence of equal rounds: the cohort, what its devices compute and send, and what the server does."""
 
     method: str
     hyper: Mapping[str, Any] = field(default_factory=Settings)
@@ -136,7 +136,7 @@ class Plan:
         >>> plan.with_setting("hyper.dim", 8).stages[0].hyper
         {'dim': 8}
 
-        0 rounds train nothing: the plan as it is before anybody was asked, the control of every gain.
+        0 rounds train nothing: a baseline against which gains are measured.
         """
         head, _, rest = path.partition(".")
         number, path = (int(head), rest) if head.isdigit() else (1, path)

@@ -1,4 +1,4 @@
-"""Plug-ins: a folder in which one file is one thing, registered by being there and named as the file.
+"""Plug-ins: classes found in the files of a folder; one file is one plug-in, and its name is the file's.
 
 A file is a plug-in where it defines exactly one public class of the folder's kind. Files whose name starts with an
 underscore, folders, and files without such a class are helpers, and never listed.
@@ -23,7 +23,7 @@ class RenamedWarning(FutureWarning):
 
 
 class Plugins(Generic[T]):
-    """The things of one kind that the files of one package define."""
+    """The plug-ins of one kind, defined in the files of one package."""
 
     def __init__(self, package: ModuleType, base: type[T], kind: str) -> None:
         """`kind` is the word for one of them, as in "mechanism"."""
@@ -34,14 +34,14 @@ class Plugins(Generic[T]):
         return sorted(self._found())
 
     def load(self, name: str, where: str = "Tacit") -> type[T]:
-        """The class of this name, or one sentence that says which names there are."""
+        """The class of this name; an unknown name is refused with the nearest known one."""
         found = self._found()
         if (current := self.current(name)) not in found:
             raise PlanError(unknown(where, name, found, self.kind))
         return found[current]
 
     def current(self, name: str) -> str:
-        """The name of today for one that an earlier version had, with a warning; any other name as it is."""
+        """The present name for a former one, with a warning; any other name unchanged."""
         found = self._found()
         for today, defined in () if name in found else found.items():
             if name in getattr(defined, "former_names", ()):
@@ -50,7 +50,7 @@ class Plugins(Generic[T]):
         return name
 
     def add_folder(self, folder: str | Path) -> None:
-        """Look in a folder of your own as well."""
+        """Also find plug-ins in another folder."""
         if str(folder) not in self.package.__path__:
             self.package.__path__.append(str(folder))
 
@@ -61,6 +61,11 @@ class Plugins(Generic[T]):
             for name in files
             if not name.startswith("_") and (defined := _defined(self.package.__name__, name, self.base, self.kind))
         }
+
+
+def plugin_name(defined: type) -> str:
+    """The name of a plug-in: that of its file."""
+    return defined.__module__.rpartition(".")[2]
 
 
 @cache

@@ -1,13 +1,13 @@
-"""The run folder: what was planned, what happened, and where to go on. Every file is replaced whole or not at all.
+"""Run folder: the files of a run, with its checkpoints. Every file is replaced completely or not at all.
 
-plan.toml           what was planned
-environment.json    versions, machine, seed, population
-rounds.jsonl        one line a round
-claims.json         what it costs
-metrics.json        how well it answers (when the run has ended)
-card.json, card.md   what it guarantees, for a public registry
-dossier.json        what a report shows of it
-ledgers.json, .npz  what every device has sent, over this run and those before it
+plan.toml           the plan
+environment.json    the format of the folder, versions, machine, seed, population
+rounds.jsonl        one line for each round
+claims.json         the privacy claims
+metrics.json        the results of the evaluation (when the run has ended)
+card.json, card.md   the guarantees, for a public registry
+dossier.json        the data that a report shows
+ledgers.json, .npz  what every device has sent, in this run and those before it
 state/LATEST        the name of the newest complete checkpoint
 state/000120/       arrays after 120 rounds: params.npz, rule.npz, homes.npz; rows.npz, where messages differ in size
 """
@@ -15,6 +15,7 @@ state/000120/       arrays after 120 rounds: params.npz, rule.npz, homes.npz; ro
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -25,14 +26,17 @@ import numpy as np
 
 from tacit.errors import RunError
 
+RUN_FORMAT = 2  # of a run folder; 1: a folder without a number, whose plan may have names of that time
+_KEYS = re.compile(r"""\[(['"])(.*?)\1\]""")  # the names of saved arrays are paths: ['columns']['items']
+
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a file as one act: a reader sees the old text or the new, never half."""
+    """Replace a file atomically: a reader sees the old text or the new, never a part."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """As `write_text`, for bytes."""
+    """Replace a file atomically, as `write_text` does."""
     temporary = path.with_name(path.name + ".partial")
     with open(temporary, "wb") as file:
         file.write(data)
@@ -42,7 +46,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def private(path: Path) -> Path:
-    """An empty file that its owner alone can read, to be written into."""
+    """Create an empty file that only its owner can read, to be written into."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
     return path
 
@@ -61,7 +65,7 @@ def plain(value: Any) -> Any:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a JSON file as one act."""
+    """Replace a JSON file atomically."""
     write_text(path, json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
 
 
@@ -76,7 +80,7 @@ def write_arrays(path: Path, tree: Any) -> None:
 
 
 def read_arrays(path: Path, like: Any) -> Any:
-    """The tree saved in a file, in the shape of `like`; refuse another shape."""
+    """The tree saved in a file, with the shapes of `like`; refuse other shapes."""
     flat, tree = jax.tree_util.tree_flatten_with_path(like)
     with np.load(path, allow_pickle=False) as saved:
         leaves = []
@@ -91,6 +95,19 @@ def read_arrays(path: Path, like: Any) -> Any:
     return jax.tree.unflatten(tree, leaves)
 
 
+def read_arrays_by_name(path: Path) -> dict[str, Any]:
+    """The arrays that `write_arrays` saved from a dictionary, by name; nested dictionaries come back nested."""
+    tree: dict[str, Any] = {}
+    with np.load(path, allow_pickle=False) as saved:
+        for name in saved.files:
+            *outer, last = (key for _, key in _KEYS.findall(name))
+            inner = tree
+            for key in outer:
+                inner = inner.setdefault(key, {})
+            inner[last] = saved[name]
+    return tree
+
+
 class Folder:
     """A run folder on disk."""
 
@@ -99,11 +116,11 @@ class Folder:
 
     @property
     def exists(self) -> bool:
-        """Whether a run lives here."""
+        """Whether the folder holds a run."""
         return (self.path / "plan.toml").exists()
 
     def refuse_another(self) -> None:
-        """Refuse to start a run where one lives."""
+        """Refuse to start a run in a folder that holds one."""
         if self.exists:
             raise RunError(f"{self.path} holds a run already; resume it, or choose another folder.")
 
@@ -112,20 +129,32 @@ class Folder:
         self.refuse_another()
         self.path.mkdir(parents=True, exist_ok=True)
         (self.path / "state").mkdir(exist_ok=True)
-        write_json(self.path / "environment.json", environment)
+        write_json(self.path / "environment.json", {"format": RUN_FORMAT, **environment})
         write_json(self.path / "claims.json", list(claims))
         write_text(self.path / "rounds.jsonl", "")
-        write_text(self.path / "plan.toml", plan_toml)  # last: its presence says that a run lives here
+        write_text(self.path / "plan.toml", plan_toml)  # last: a folder with this file holds a run
+
+    @property
+    def format(self) -> int:
+        """The format number of the folder; refuse a newer one than this version can read."""
+        path = self.path / "environment.json"
+        number = json.loads(path.read_text(encoding="utf-8")).get("format", 1) if path.exists() else RUN_FORMAT
+        if number > RUN_FORMAT:
+            raise RunError(
+                f"{self.path} is a run folder of format {number}, this Tacit reads up to {RUN_FORMAT}; update Tacit to use it."
+            )
+        return number
 
     def read(self, name: str) -> str:
         """The text of a file in the folder."""
+        _ = self.format
         try:
             return (self.path / name).read_text(encoding="utf-8")
         except FileNotFoundError:
             raise RunError(f"{self.path} has no {name}: it is not a run folder.") from None
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rounds so far; a half-written last line (the process was killed) is passed over."""
+        """The rounds so far, without a last line that is incomplete because the process was killed."""
         rows = []
         for line in self.read("rounds.jsonl").splitlines():
             try:
@@ -140,10 +169,10 @@ class Folder:
             file.writelines(json.dumps(plain(row)) + "\n" for row in rows)
 
     def checkpoint(self, rounds_done: int, arrays: Mapping[str, Any]) -> None:
-        """Save arrays after so many rounds. LATEST moves only once all of them are on disk."""
+        """Save arrays after so many rounds. LATEST changes only once all of them are on disk."""
         name = f"{rounds_done:09d}"
         if self.latest() == rounds_done:
-            return  # the same rounds end in the same arrays; never take a complete checkpoint away
+            return  # the same rounds give the same arrays; never delete a complete checkpoint
         target, partial = self.path / "state" / name, self.path / "state" / f"{name}.partial"
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
@@ -157,18 +186,18 @@ class Folder:
                 shutil.rmtree(old, ignore_errors=True)
 
     def latest(self) -> int | None:
-        """After how many rounds the newest complete checkpoint was taken."""
+        """The number of rounds of the newest complete checkpoint."""
         pointer = self.path / "state" / "LATEST"
         return int(pointer.read_text()) if pointer.exists() else None
 
     def restore(self, part: str, like: Any) -> Any:
-        """Arrays of the newest checkpoint, in the shape of `like`."""
+        """Arrays of the newest checkpoint, with the shapes of `like`."""
         path = self.path / "state" / f"{self.latest():09d}" / f"{part}.npz"
         if not path.exists():
             raise RunError(f"{self.path} cannot be resumed: its state has no {path.name}; run the plan again.")
         return read_arrays(path, like)
 
     def rewind(self, rounds_done: int) -> None:
-        """Forget rounds after a checkpoint: they will be run again, to the same end."""
+        """Drop the rounds after a checkpoint: they are run again, with the same result."""
         kept = [row for row in self.rows() if row["done"] <= rounds_done]
         write_text(self.path / "rounds.jsonl", "".join(json.dumps(row) + "\n" for row in kept))

@@ -1,17 +1,20 @@
-"""Settings: how a plan's plain values become the fields of a part, checked once, in one way.
+"""Settings: checks a plan's plain values and turns them into the fields of a part.
 
 A part (method, mechanism, rule, sampler) is an equinox Module whose fields are its settings. The field
-says its default and its rule; nothing else repeats them.
+says its default and its rule; nothing else repeats them. A setting that was renamed is in the part's `former_settings`, and
+its former name keeps working.
 """
 
 import math
 import typing
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
 import equinox as eqx
 
+from tacit.core.plugins import RenamedWarning
 from tacit.errors import PlanError, unknown
 
 Part = TypeVar("Part")
@@ -72,7 +75,7 @@ def setting(
 ) -> Any:
     """A field of a part that a plan may set: its default and its rule, written once.
 
-    `of_person`: the setting names a field of a person, and everybody's value must lie between these two.
+    `of_person`: the setting names a field of a person, whose value must lie between these two for every user.
     """
     rule = {"at_least": at_least, "above": above, "at_most": at_most, "of_person": of_person}
     given = {} if default is MISSING else {"default": default}
@@ -82,6 +85,22 @@ def setting(
 def known_settings(part: type) -> dict[str, Any]:
     """Name -> dataclass field of everything a plan may set on this part."""
     return {f.name: f for f in fields(part) if "setting" in f.metadata}
+
+
+def current_setting(part: type, name: str) -> str:
+    """Today's name of a setting that had this name in an earlier version, with a warning; any other name as it is."""
+    today = getattr(part, "former_settings", {}).get(name, name)
+    if today != name:
+        warnings.warn(f"The setting {name!r} is now called {today!r}.", RenamedWarning, stacklevel=3)
+    return today
+
+
+def current_settings(part: type, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The values under today's names of the settings; refuse a setting that is given under both names."""
+    for name, today in getattr(part, "former_settings", {}).items():
+        if name in values and today in values:
+            raise PlanError(f"{where} has {today!r} and {name!r}, which is its former name; leave {name!r} out.")
+    return {current_setting(part, name): value for name, value in values.items()}
 
 
 def takes(part: type, name: str, value: Any) -> bool:
@@ -104,6 +123,7 @@ def takes(part: type, name: str, value: Any) -> bool:
 def fill(part: type[Part], values: Mapping[str, Any], where: str, **fixed: Any) -> Part:
     """Build a part from a plan's values; refuse unknown names, wrong types and broken rules."""
     known = known_settings(part)
+    values = current_settings(part, values, where)
     for name in values:
         if name not in known:
             raise PlanError(unknown(where, name, known))

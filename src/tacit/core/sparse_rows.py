@@ -1,7 +1,7 @@
-"""Rows: a dense table in memory, of which only some rows are not zero.
+"""Sparse rows: a table in memory of which only some rows are not zero.
 
-Rows is a form in memory, not a message. Which rows a person touched is as private as what stands in
-them; `wire` writes a Rows leaf as the dense table it stands for unless the plan says otherwise.
+Rows is a representation in memory, not a message. Which rows a person touched is as private as their values, so a message
+holds the dense table in place of a Rows leaf, unless the plan says otherwise.
 """
 
 from dataclasses import dataclass, replace
@@ -82,7 +82,7 @@ def dense_tree(tree: Any) -> Any:
 
 
 def zero_unless(keep: jax.Array, tree: Any) -> Any:
-    """The tree where `keep` holds, else zeros in the same form; rows then point nowhere, and tell nothing."""
+    """The tree where `keep` holds, else zeros in the same form; rows then have no positions, and reveal nothing."""
 
     def one(leaf: jax.Array | Rows) -> jax.Array | Rows:
         if isinstance(leaf, Rows):

@@ -1,12 +1,13 @@
-"""Kit: a plan folder, the same on the server and on every device: what will be done, to what, and from where it starts.
+"""Bundle: a plan folder, installed on the server and on every device, with everything that both sides must agree on.
 
-plan.toml       the plan, every default written out
-catalog.json    the public items: how many, what they are called, their fields
-catalog.npz     their attributes
-params.npz      the start parameters
-kit.json        for how many people the noise was found, what an update looks like, whose signature counts; the digest
+plan.toml       the plan, with every default written out
+catalog.json    the public items: their number, names and fields
+catalog.npz     the attributes of the items
+params.npz      the initial parameters
+kit.json        the population size that the noise is calibrated for, the shapes of updates, the server's public key, the digest
 
-A device obeys its own copy: it takes part in rounds of this digest, and of no other. Nothing in it came from a person.
+A device follows its own copy: it takes part only in rounds with the digest of a plan folder that it has installed. A plan
+folder contains no data about a person.
 """
 
 import hashlib
@@ -21,24 +22,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.core.catalog import Catalog, Field
+from tacit.core.catalog import Catalog, catalog_from_dict, catalog_to_dict
 from tacit.core.messages import Schema, pack_tree, schema_of, unpack_tree
 from tacit.core.plan import Plan
-from tacit.core.run_folder import write_arrays, write_json, write_text
+from tacit.core.run_folder import read_arrays_by_name, write_arrays, write_json, write_text
 from tacit.errors import PlanError
 from tacit.privacy.mechanism import empty_total
 from tacit.privacy.price import Price, price
 from tacit.privacy.sampler import Sampler, Volunteers, build_sampler
 
 VERSION = 1
-WORDS = 65_536  # bytes of a letter beside its arrays: names, digests, a sentence, Flower's envelope
+_OVERHEAD = 65_536  # bytes of a message beside its arrays: names, digests, a sentence, Flower's envelope
 _FILES = ("plan.toml", "catalog.json", "catalog.npz", "params.npz")
-_FIELDS = ("item_fields", "person_fields", "event_fields")
 
 
 @dataclass(frozen=True)
-class Form:
-    """What an update of one stage looks like: how many weights it carries, and its arrays, by name."""
+class UpdateSpec:
+    """The form of an update of one stage: its number of weights, and its arrays by name."""
 
     weights: int
     update: dict[str, tuple[tuple[int, ...], str]]  # name -> shape, type
@@ -50,71 +50,71 @@ class Form:
 
 
 @dataclass(frozen=True, eq=False)
-class Kit:
+class Bundle:
     """A plan folder, read."""
 
     plan: Plan
     catalog: Catalog
     params: dict[str, np.ndarray]
-    people: int  # how many the plan was priced for; nobody beyond them can enrol
-    forms: tuple[Form | None, ...]  # stage by stage; None where nothing is sent
-    names: Sequence[Any] | None = None  # what the items are called
-    began: float | None = None  # the moment times are counted from, in unix seconds; None: a node's first event
-    server: str = ""  # the public key whose signature a device asks for, as hexadecimal; none: any server's word counts
+    people: int  # the population size that the plan is priced for; no more can enrol
+    update_specs: tuple[UpdateSpec | None, ...]  # stage by stage; None where nothing is sent
+    names: Sequence[Any] | None = None  # the names of the items; None: they go by number
+    began: float | None = None  # the origin of all times, in unix seconds; None: a node's first event
+    server: str = ""  # the server's public key as hexadecimal; empty: requests need no signature
     digest: str = ""
 
     def __post_init__(self):
         for number, stage in enumerate(self.plan.stages, 1):
-            if (reason := _for_the_lab(build_sampler(stage.cohort))) is not None:
+            if (reason := _not_deployable(build_sampler(stage.cohort))) is not None:
                 raise PlanError(f"Plan {self.plan.name!r} cannot be deployed: stage {number} {reason}.")
 
     @cached_property
     def price(self) -> Price:
-        """What the plan costs each of so many people."""
+        """The privacy price of the plan for this population size."""
         return price(self.plan, self.people)
 
     def mechanism(self, stage: int) -> Any:
-        """A stage's mechanism, its noise found; the same on both sides, since both find it for the same numbers."""
+        """A stage's mechanism with calibrated noise; identical on both sides, which calibrate it for the same numbers."""
         return self.price.stages[stage].mechanism
 
-    def form(self, stage: int) -> Form:
-        """What a report of this stage is made of."""
-        form = self.forms[stage]
+    def update_spec(self, stage: int) -> UpdateSpec:
+        """The form of an update of this stage."""
+        form = self.update_specs[stage]
         assert form is not None
         return form
 
     def volunteers(self, stage: int) -> int:
-        """How many volunteers a stage is priced for; 0 where it asks anybody."""
+        """How many volunteers a stage is priced for; 0 where its cohort is not drawn among volunteers."""
         exposure = self.price.stages[stage].exposure
         return exposure.devices if exposure is not None and exposure.sampler == Volunteers.name else 0
 
     @cached_property
     def most_volunteers(self) -> int:
-        """How many volunteers there must be; 0 where no stage asks for any."""
+        """How many volunteers the plan needs; 0 where no stage needs any."""
         return max(self.volunteers(stage) for stage in range(len(self.plan.stages)))
 
     @cached_property
     def broadcast(self) -> Schema:
-        """How the parameters are written."""
+        """The schema of the broadcast parameters."""
         return schema_of(self.params, 0)
 
     def report(self, stage: int) -> Schema:
-        """How one person's report is written."""
-        mechanism, form = self.mechanism(stage), self.form(stage)
+        """The schema of one person's report."""
+        mechanism, form = self.mechanism(stage), self.update_spec(stage)
         payload = jax.eval_shape(lambda update: mechanism.encode(jax.random.key(0), update, {}), form.like)
         return schema_of(payload, form.weights, mechanism.wire)
 
     def total(self, stage: int) -> Schema:
-        """How a shard's total is written."""
-        mechanism, form = self.mechanism(stage), self.form(stage)
+        """The schema of the total of several people's reports."""
+        mechanism, form = self.mechanism(stage), self.update_spec(stage)
         return schema_of(jax.eval_shape(lambda: empty_total(mechanism, form.like, form.weights)), 0)
 
     @cached_property
     def largest(self) -> int:
-        """The most bytes of a letter, either way: a broadcast that names everybody, a report or a total, and some words."""
-        stages = [stage for stage, form in enumerate(self.forms) if form is not None]
+        """An upper bound on the bytes of a message in either direction: a broadcast to all people, a report or a total."""
+        stages = [stage for stage, form in enumerate(self.update_specs) if form is not None]
         reports = [schema(stage).bytes() for stage in stages for schema in (self.report, self.total)]
-        return int(max([self.broadcast.bytes() + 4 * self.people, *reports])) + WORDS
+        return int(max([self.broadcast.bytes() + 4 * self.people, *reports])) + _OVERHEAD
 
     def pack_params(self, params: dict) -> bytes:
         """The bytes of a broadcast's parameters."""
@@ -125,7 +125,7 @@ class Kit:
         return unpack_tree(self.broadcast, data)
 
     def pack_dials(self, stage: int, dials: dict) -> bytes:
-        """The bytes of a broadcast's dials; none, where the stage has none."""
+        """The bytes of a broadcast's dials; empty where the stage has none."""
         return pack_tree(self._dials(stage), dials) if dials else b""
 
     def unpack_dials(self, stage: int, data: bytes) -> dict:
@@ -136,17 +136,17 @@ class Kit:
         return schema_of({name: np.float32(dial) for name, dial in self.mechanism(stage).dials.items()}, 0)
 
     def first_round(self, stage: int) -> int:
-        """How many rounds all earlier stages have."""
+        """The number of rounds of all earlier stages."""
         return sum(one.rounds for one in self.plan.stages[:stage])
 
     @property
     def rounds(self) -> int:
-        """Rounds of all stages."""
+        """The number of rounds of all stages."""
         return self.first_round(len(self.plan.stages))
 
 
-def _for_the_lab(sampler: Sampler) -> str | None:
-    """Why a sampler has no place on real devices."""
+def _not_deployable(sampler: Sampler) -> str | None:
+    """Why a sampler cannot run on real devices; None where it can."""
     if sampler.fitted != "rounds":
         needs = {"pooled": "pools raw histories", "helped": "needs a third party that helps"}
         return f"{needs[sampler.fitted]}, which is for the lab alone"
@@ -157,26 +157,29 @@ def _for_the_lab(sampler: Sampler) -> str | None:
     return None
 
 
-def write_kit(path: str | Path, kit: Kit) -> Kit:
+def write_bundle(path: str | Path, bundle: Bundle) -> Bundle:
     """Write a plan folder, and read it back."""
     folder = Path(path)
     if (folder / "kit.json").exists():
-        raise PlanError(f"{folder} holds a plan already; a plan folder never changes, so choose another.")
+        raise PlanError(f"{folder} holds a plan already, and a plan folder is never changed; choose another folder.")
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "plan.toml", kit.plan.to_toml())
-    described = {name: [asdict(field) for field in getattr(kit.catalog, name)] for name in _FIELDS}
-    names = None if kit.names is None else [str(name) for name in kit.names]
-    write_json(folder / "catalog.json", {"n_items": kit.catalog.n_items, "names": names, **described})
-    write_arrays(folder / "catalog.npz", dict(kit.catalog.attributes))
-    write_arrays(folder / "params.npz", kit.params)
-    forms = [None if form is None else asdict(form) for form in kit.forms]
-    facts = {"version": VERSION, "people": kit.people, "began": kit.began, "server": kit.server, "stages": forms}
-    write_json(folder / "kit.json", {**facts, "digest": _digest(folder, facts)})  # last: its presence says it is whole
-    return read_kit(folder)
+    write_text(folder / "plan.toml", bundle.plan.to_toml())
+    names = None if bundle.names is None else [str(name) for name in bundle.names]
+    items = {"n_items": bundle.catalog.n_items, "names": names, **catalog_to_dict(bundle.catalog)}
+    write_json(folder / "catalog.json", items)
+    write_arrays(folder / "catalog.npz", dict(bundle.catalog.attributes))
+    write_arrays(folder / "params.npz", bundle.params)
+    stages = [None if spec is None else asdict(spec) for spec in bundle.update_specs]
+    facts = {"version": VERSION, "people": bundle.people, "began": bundle.began, "server": bundle.server}
+    facts["stages"] = stages
+    write_json(
+        folder / "kit.json", {**facts, "digest": _digest(folder, facts)}
+    )  # last: a folder with this file is complete
+    return read_bundle(folder)
 
 
-def read_kit(path: str | Path) -> Kit:
-    """The plan folder at this path; one that was altered after it was written is refused."""
+def read_bundle(path: str | Path) -> Bundle:
+    """The plan folder at this path; refuse one that was altered after it was written."""
     folder = Path(path)
     try:
         facts = json.loads((folder / "kit.json").read_text(encoding="utf-8"))
@@ -191,17 +194,16 @@ def read_kit(path: str | Path) -> Kit:
             )
         items = json.loads((folder / "catalog.json").read_text(encoding="utf-8"))
         plan = Plan.from_toml((folder / "plan.toml").read_text(encoding="utf-8"))
-        arrays = [_arrays(folder / name) for name in ("catalog.npz", "params.npz")]
+        arrays = [read_arrays_by_name(folder / name) for name in ("catalog.npz", "params.npz")]
     except FileNotFoundError as problem:
         raise PlanError(
             f"{folder} has no {Path(str(problem.filename)).name}: it is not a plan folder; "
             "`tacit plan NAME --folder DIR` makes one."
         ) from None
-    forms = tuple(None if one is None else Form(one["weights"], _update(one["update"])) for one in facts["stages"])
-    attributes = jax.tree.map(jnp.asarray, arrays[0])
-    catalog = Catalog(items["n_items"], attributes, *(_fields(items[name]) for name in _FIELDS))
-    return Kit(
-        plan, catalog, arrays[1], facts["people"], forms, items["names"], facts["began"], facts["server"], digest
+    update_specs = tuple(None if one is None else _update_spec(one) for one in facts["stages"])
+    catalog = catalog_from_dict(items, jax.tree.map(jnp.asarray, arrays[0]))
+    return Bundle(
+        plan, catalog, arrays[1], facts["people"], update_specs, items["names"], facts["began"], facts["server"], digest
     )
 
 
@@ -212,15 +214,6 @@ def _digest(folder: Path, facts: dict[str, Any]) -> str:
     return state.hexdigest()[:32]
 
 
-def _arrays(path: Path) -> dict[str, np.ndarray]:
-    """Arrays by name; `write_arrays` wrote the names as paths, ['name']."""
-    with np.load(path, allow_pickle=False) as saved:
-        return {name[2:-2]: saved[name] for name in saved.files}
-
-
-def _fields(values: list[dict[str, Any]]) -> tuple[Field, ...]:
-    return tuple(Field(**{**one, "values": tuple(one["values"])}) for one in values)
-
-
-def _update(values: dict[str, Any]) -> dict[str, tuple[tuple[int, ...], str]]:
-    return {name: (tuple(shape), dtype) for name, (shape, dtype) in values.items()}
+def _update_spec(values: dict[str, Any]) -> UpdateSpec:
+    arrays = {name: (tuple(shape), dtype) for name, (shape, dtype) in values["update"].items()}
+    return UpdateSpec(values["weights"], arrays)

@@ -1,8 +1,8 @@
-"""Certificates: a small authority for one deployment: who vouches for the server, and which nodes may come.
+"""Certificates: a small certificate authority for one deployment, the server's certificate, and a key for each node.
 
 ca.crt, ca.key           the authority
 server.crt, server.key   the server's certificate, for the names and addresses it is reached by
-node-1.key, .pub …       a key for each node: the public half stays with the server, the private half goes to the node
+node-1.key, .pub …       a key for each node: the public key stays with the server, the private key goes to the node
 """
 
 import ipaddress
@@ -17,7 +17,7 @@ DAYS = 365
 
 
 def make_certificates(path: str | Path, hosts: list[str], nodes: int) -> list[Path]:
-    """Write a folder of certificates and keys; keys can be read by their owner alone."""
+    """Write a folder of certificates and keys; private keys can be read only by their owner."""
     folder = Path(path)
     if (folder / "ca.crt").exists():
         raise RunError(f"{folder} holds certificates already; choose another folder.")
@@ -32,7 +32,7 @@ def make_certificates(path: str | Path, hosts: list[str], nodes: int) -> list[Pa
 
 
 def new_node(folder: Path, name: str) -> list[Path]:
-    """A key for one more node."""
+    """Write a key for one more node."""
     ec, _ = _tools()
     from cryptography.hazmat.primitives import serialization as forms
 
@@ -43,7 +43,7 @@ def new_node(folder: Path, name: str) -> list[Path]:
 
 
 def public_keys(folder: Path) -> list[bytes]:
-    """The public keys of the nodes that may come, as Flower registers them."""
+    """The public keys of the nodes that are admitted, in the form that Flower registers."""
     from cryptography.hazmat.primitives import serialization as forms
 
     found = []
@@ -64,8 +64,8 @@ def _certificate(x509: Any, name: str, key: Any, issuer: tuple[Any, Any] | None,
     made = made.add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
     made = made.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     signer = key if issuer is None else issuer[1]
-    vouched = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
-    made = made.add_extension(vouched, critical=False)
+    authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    made = made.add_extension(authority, critical=False)
     if issuer is None:
         uses = dict.fromkeys(
             ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"), False

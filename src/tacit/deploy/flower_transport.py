@@ -1,9 +1,9 @@
-"""Courier: how letters travel with Flower. Needs the `flower` extra.
+"""Transport over Flower: how messages of a deployment travel. Needs the `flower` extra.
 
-Flower moves messages, keeps connections alive and knows its nodes. It would also ship program code with a run, and start a
-process for each message; neither happens here. Both sides start Flower with its apps in processes of their own
-(`--isolation process`), and those processes are Tacit's: they ask Flower for a task, answer it with the code that is
-installed, and never open what was shipped. So a device runs nothing that a server sent.
+Flower moves messages, keeps connections alive and knows its nodes. It could also ship program code with a run and start a
+process for each message; Tacit uses neither. Both sides start Flower with its apps in separate processes
+(`--isolation process`), and these processes are Tacit's: they take a task from Flower, work on it with the installed code,
+and never open the code that was shipped. So a device runs no code that a server sent.
 """
 
 import os
@@ -29,50 +29,50 @@ from flwr.supercore.interceptors import (
 from flwr.supercore.retry import RetryInvoker, exponential
 from flwr.supercore.runtime import RuntimeHttpClient
 
-from tacit.deploy.messages import Answer, Ask, Letter, from_plain, to_plain
+from tacit.deploy.messages import MessageT, Reply, Request, from_plain, to_plain
 
 HEARTBEAT = 10.0  # seconds; Flower gives a task up after about a minute without
-_LETTER = "letter"
+_RECORD = "letter"  # part of the wire format
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 
 
 class LostError(Exception):
-    """Flower no longer knows the task: it was stopped, or given up while nobody could be heard."""
+    """Flower no longer knows the task: it was stopped, or given up while the connection was lost."""
 
 
-def to_record(letter: Ask | Answer) -> RecordDict:
-    """A letter as Flower carries it."""
-    return RecordDict({_LETTER: ConfigRecord(to_plain(letter))})
+def to_record(message: Request | Reply) -> RecordDict:
+    """A message as Flower carries it."""
+    return RecordDict({_RECORD: ConfigRecord(to_plain(message))})
 
 
-def from_record(kind: type[Letter], content: RecordDict) -> Letter:
-    """The letter in a message's content."""
-    found = content.config_records.get(_LETTER)
+def from_record(kind: type[MessageT], content: RecordDict) -> MessageT:
+    """The message in the content of one of Flower's."""
+    found = content.config_records.get(_RECORD)
     return from_plain(kind, {} if found is None else dict(found))
 
 
 def patient(seconds: float) -> RetryInvoker:
-    """Try again for so long while nobody answers. What is answered with a refusal is not tried again."""
+    """Retry for so many seconds while no connection is possible. A request that was refused is not tried again."""
     return RetryInvoker(lambda: exponential(max_delay=5), httpx.TransportError, max_tries=None, max_time=seconds)
 
 
 def refuse_oversized(largest: int, response: httpx.Response) -> None:
-    """Refuse a part of a message by its announced length, before any of it is read; one that announces none, too."""
+    """Refuse a part of a message by its announced length before it is read; also one that announces no length."""
     if not response.request.url.path.endswith("/pull-object"):
         return
     size, packed = response.headers.get("content-length", "none"), "content-encoding" in response.headers
     if packed or not size.isdigit() or int(size) > largest:
-        raise ObjectPullError("", f"a letter has at most {largest} bytes, got {size}: it is oversized")
+        raise ObjectPullError("", f"a message has at most {largest} bytes, got {size}: it is oversized")
 
 
 @dataclass(frozen=True)
-class Desk:
-    """Where tasks are handed out: a SuperLink's or a SuperNode's runtime address, and the secret that opens it."""
+class FlowerRuntime:
+    """The runtime interface of a SuperLink or a SuperNode, which hands out tasks: its address and its secret."""
 
     address: str
     secret: Path
-    root: Path | None = None  # the certificate that vouches for it; None: an open connection
-    largest: int | None = None  # the most bytes of a letter; None: any
+    root: Path | None = None  # the certificate authority of its TLS certificate; None: no TLS
+    largest: int | None = None  # the most bytes of a message; None: no limit
 
     @property
     def certificates(self) -> bytes | None:
@@ -80,7 +80,7 @@ class Desk:
         return None if self.root is None else self.root.read_bytes()
 
     def client(self, *interceptors: Any, seconds: float = 0.0) -> RuntimeHttpClient:
-        """A connection that is patient for so many seconds."""
+        """A connection that retries for so many seconds."""
         named = RuntimeVersionHttpInterceptor(component_name="SuperExec")
         made = RuntimeHttpClient.from_server_address(
             server_address=self.address,
@@ -92,13 +92,13 @@ class Desk:
         return self.bounded(made)
 
     def bounded(self, client: RuntimeHttpClient) -> RuntimeHttpClient:
-        """The same connection, which takes nothing in that is larger than a letter can be."""
+        """The same connection, which refuses whatever is larger than a message can be."""
         if self.largest is not None:
             client._client.event_hooks["response"].append(partial(refuse_oversized, self.largest))
         return client
 
     def acquire(self, kind: str) -> str | None:
-        """The token of a task of this kind that waits to be done, if there is one."""
+        """The token of a waiting task of this kind, if there is one."""
         secret = SuperExecAuthHttpInterceptor(master_secret=self.secret.read_bytes(), protected_methods=_ACQUIRE)
         with self.client(secret) as client:
             found = client.AcquireTask(AcquireTaskRequest(supported_task_types=[kind]))
@@ -106,37 +106,37 @@ class Desk:
 
     @contextmanager
     def task(self, token: str, seconds: float = 30.0) -> Iterator[RuntimeHttpClient]:
-        """Work on a task: Flower is told that somebody does, and in the end how it went."""
+        """Work on a task: send heartbeats meanwhile, and report its outcome at the end."""
         with self.client(RuntimeTokenHttpInterceptor(token), seconds=seconds) as client:
             over = threading.Event()
-            threading.Thread(target=_beat, args=(self, token, over), daemon=True).start()
+            threading.Thread(target=_send_heartbeats, args=(self, token, over), daemon=True).start()
             status, details = "failed", "ended early"
             try:
                 yield client
                 status, details = "completed", ""
             finally:
                 over.set()
-                _tell(self, token, status, details)
+                _report_outcome(self, token, status, details)
 
 
-def _beat(desk: Desk, token: str, over: threading.Event) -> None:
-    """Say every few seconds that somebody works on the task."""
-    with desk.client(RuntimeTokenHttpInterceptor(token)) as client:
+def _send_heartbeats(runtime: FlowerRuntime, token: str, over: threading.Event) -> None:
+    """Tell Flower every few seconds that the task is being worked on."""
+    with runtime.client(RuntimeTokenHttpInterceptor(token)) as client:
         while not over.is_set():
             try:
                 client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
             except httpx.TransportError:
-                over.wait(1.0)  # nobody there: soon again
+                over.wait(1.0)  # no connection: try again soon
                 continue
             except httpx.HTTPStatusError:
-                return  # the task is over; whoever works on it will be told at the next word
+                return  # the task has ended; the worker's next request fails, too
             over.wait(HEARTBEAT)
 
 
-def _tell(desk: Desk, token: str, status: str, details: str) -> None:
-    """How a task went. If nobody is there to be told, Flower finds out by itself."""
+def _report_outcome(runtime: FlowerRuntime, token: str, status: str, details: str) -> None:
+    """Report how a task ended. Without a connection, Flower finds out by itself."""
     request = PushTaskOutputRequest(context=None, sub_status=status, details=details)
-    with desk.client(RuntimeTokenHttpInterceptor(token), seconds=5.0) as client:
+    with runtime.client(RuntimeTokenHttpInterceptor(token), seconds=5.0) as client:
         try:
             client.PushTaskOutput(request)
         except httpx.HTTPError:

@@ -1,8 +1,7 @@
-"""Letters: what server and device write to each other around a broadcast and a report, as plain values.
+"""Messages of a deployment: the server's requests and the nodes' replies, as plain values.
 
-Any transport that carries numbers, words and bytes will do: a dictionary in one process, a record over a network. A letter
-says for which plan folder (`digest`), which run and which round it is, so that both sides can refuse what is not meant
-for them.
+Any transport for numbers, text and bytes can carry them: a dictionary in one process, a record over a network. A message
+names its plan folder (`digest`), its run and its round, so that each side can refuse a message that is not meant for it.
 """
 
 from collections.abc import Mapping
@@ -15,27 +14,27 @@ from tacit.errors import WireError
 
 VERSION = 2
 Kind = Literal["hello", "round", "end"]
-Letter = TypeVar("Letter", "Ask", "Answer")
+MessageT = TypeVar("MessageT", "Request", "Reply")
 
 
 @dataclass(frozen=True)
-class Ask:
-    """Server to node: say who you are (`hello`), take part in a round, or keep the last broadcast (`end`)."""
+class Request:
+    """Server to node: introduce yourself (`hello`), take part in a round (`round`), or keep the last broadcast (`end`)."""
 
     kind: Kind
     digest: str  # of the plan folder
     run: str
-    to: str = ""  # the node's own name; in a `hello`, nobody in particular
+    to: str = ""  # the name of the node; empty in a `hello`
     stage: int = 0
     round: int = 0
-    people: bytes = b""  # int32, ascending: who of the node's people is asked
+    people: bytes = b""  # int32, ascending: the node's people who take part
     params: bytes = b""  # the broadcast, packed by the plan folder's schema
-    dials: bytes = b""  # the round's public numbers, such as a clip bound that moves; none, where the stage has none
-    signature: bytes = b""  # by the key that the plan folder names
+    dials: bytes = b""  # the round's public numbers, such as an adaptive clip bound; empty where the stage has none
+    signature: bytes = b""  # with the key whose public half is in the plan folder
     version: int = VERSION
 
-    def signed_words(self) -> bytes:
-        """Everything that a signature covers, each part with its length."""
+    def signed_bytes(self) -> bytes:
+        """The bytes that a signature covers: every field, each with its length."""
         values = asdict(self)
         del values["signature"]
         parts = [part if isinstance(part, bytes) else str(part).encode() for _, part in sorted(values.items())]
@@ -43,15 +42,15 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Reply:
     """Node to server."""
 
-    name: str  # the node's own, for life
-    people: int = 0  # how many it holds
-    volunteers: bytes = b""  # int32, ascending: who of them volunteers, where the plan asks volunteers
-    form: Literal["report", "total", ""] = ""  # one person's report, a shard's total, or nothing
+    name: str  # the node's permanent name
+    people: int = 0  # how many people the node holds
+    volunteers: bytes = b""  # int32, ascending: which of them volunteer, where the plan has a stage for volunteers
+    form: Literal["report", "total", ""] = ""  # one person's report, the total of several, or nothing
     report: bytes = b""
-    refused: str = ""  # why it stays silent, in a sentence
+    refused: str = ""  # why the node sends no report, in a sentence
     run: str = ""
     stage: int = 0
     round: int = 0
@@ -59,7 +58,7 @@ class Answer:
 
 
 def ids_of(data: bytes, people: int) -> np.ndarray | None:
-    """Some of a node's people, in four bytes each; None where these are not numbers below `people`, ascending, each once.
+    """Indices of a node's people, four bytes each; None unless they ascend strictly and are all below `people`.
 
     >>> ids_of(np.array([0, 2], "<i4").tobytes(), 3).tolist()
     [0, 2]
@@ -71,29 +70,29 @@ def ids_of(data: bytes, people: int) -> np.ndarray | None:
     return None if wrong else ids.astype(np.int32)
 
 
-def to_plain(letter: Ask | Answer) -> dict[str, Any]:
-    """The letter as a flat dictionary of numbers, words and bytes.
+def to_plain(message: Request | Reply) -> dict[str, Any]:
+    """The message as a flat dictionary of numbers, text and bytes.
 
-    >>> to_plain(Answer("a1", people=1))["people"]
+    >>> to_plain(Reply("a1", people=1))["people"]
     1
     """
-    return asdict(letter)
+    return asdict(message)
 
 
-def from_plain(kind: type[Letter], values: Mapping[str, Any]) -> Letter:
-    """The letter in a dictionary; another version, a missing or a strange part is refused."""
+def from_plain(kind: type[MessageT], values: Mapping[str, Any]) -> MessageT:
+    """The message in a dictionary; another version, a missing or an unknown field is refused."""
     if values.get("version") != VERSION:
         raise WireError(
-            f"A letter must have version {VERSION}, got {values.get('version')!r}: one side runs another Tacit; update it."
+            f"A message must have version {VERSION}, got {values.get('version')!r}: one side runs another Tacit; update it."
         )
     parts = {field.name: field for field in fields(kind)}
-    strange = sorted({*values} ^ {*parts})
-    if strange:
-        raise WireError(f"A letter must have the parts {', '.join(parts)}; {strange[0]!r} is missing or strange.")
+    differing = sorted({*values} ^ {*parts})
+    if differing:
+        raise WireError(f"A message must have the fields {', '.join(parts)}; {differing[0]!r} is missing or unknown.")
     for name, part in parts.items():
         like = part.type if part.type in (int, bytes) else str
         if type(values[name]) is not like:
             raise WireError(
-                f"A letter's {name} must be of type {getattr(like, '__name__', like)}, got {type(values[name]).__name__}."
+                f"A message's {name} must be of type {getattr(like, '__name__', like)}, got {type(values[name]).__name__}."
             )
     return kind(**values)

@@ -1,4 +1,4 @@
-"""Checks before a deployment starts anything: a sentence for each thing that is wrong, missing or in use."""
+"""Preflight checks before a deployment starts: addresses, files and folders, with one sentence for each problem."""
 
 import socket
 from pathlib import Path
@@ -8,7 +8,7 @@ from tacit.errors import RunError
 
 try:
     import fcntl
-except ImportError:  # no such lock on this system: there, keeping to one process is up to the caller
+except ImportError:  # no such lock on this system: there, the caller must see to it that there is one process
     fcntl = None
 
 CERTIFICATES = ("ca.crt", "server.crt", "server.key")
@@ -27,7 +27,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def can_listen(address: str) -> None:
-    """Refuse an address that is taken, or not this machine's."""
+    """Refuse an address that is in use or does not belong to this machine."""
     host, port = split_address(address)
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -35,29 +35,29 @@ def can_listen(address: str) -> None:
             tried.bind((host, port))
         except OSError as problem:
             raise RunError(
-                f"The server cannot listen on {address} ({problem.strerror}); end what listens there, or choose another "
-                "with --address."
+                f"The server cannot listen on {address} ({problem.strerror}); stop the program that listens there, or choose "
+                "another address with --address."
             ) from None
 
 
 def file_at(path: Path | None, option: str) -> None:
-    """Refuse a file that is not there."""
+    """Refuse a path without a file."""
     if path is not None and not path.is_file():
         raise RunError(f"{option} {path} does not exist; name a file that `tacit certs` made.")
 
 
 def certificates_at(folder: Path | None) -> None:
-    """Refuse a folder that is not one of `tacit certs`."""
+    """Refuse a folder that `tacit certs` did not make."""
     for name in CERTIFICATES:
         if folder is not None and not (folder / name).is_file():
             raise RunError(f"--certs {folder} has no {name}; `tacit certs DIR` makes such a folder.")
 
 
 def alone_in(folder: Path) -> Any:
-    """Let no other process work in a folder for as long as what this returns is kept open."""
+    """Lock a folder against other processes for as long as the returned file is open."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = open(folder / "lock", "ab")  # noqa: SIM115 - a process that is killed lets go by itself
+        handle = open(folder / "lock", "ab")  # noqa: SIM115 - a process that is killed releases it
     except OSError as problem:
         raise RunError(f"{folder.parent} cannot be used ({problem.strerror}); name another folder.") from None
     try:
@@ -65,7 +65,5 @@ def alone_in(folder: Path) -> Any:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         handle.close()
-        raise RunError(
-            f"{folder.parent} is in use by another process; it has one at a time, so end that first."
-        ) from None
+        raise RunError(f"{folder.parent} is in use by another process; stop that process first.") from None
     return handle

@@ -1,6 +1,6 @@
-"""Signing: a plan folder names the server whose word counts, and that server signs every letter it sends.
+"""Signing: a plan folder holds the public key of its server, and the server signs every request.
 
-Needs the `flower` extra, which brings `cryptography`; a plan folder that names no server needs nothing.
+Needs the `flower` extra, which brings `cryptography`; a plan folder without a key needs nothing.
 """
 
 import os
@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tacit.deploy.messages import Ask
+from tacit.deploy.messages import Request
 from tacit.errors import PlanError
 
-Sign = Callable[[Ask], Ask]
+Sign = Callable[[Request], Request]
 
 
 def new_key(path: str | Path) -> str:
-    """Draw a key, keep it in a file that its owner alone can read, and return its public half as hexadecimal."""
+    """Generate a private key, write it to a file that only its owner can read, and return the public key as hexadecimal."""
     made = _ed25519().Ed25519PrivateKey.generate()
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file:
@@ -25,45 +25,49 @@ def new_key(path: str | Path) -> str:
 
 
 class Signer:
-    """Signs letters with the key in a file."""
+    """Signs requests with the private key in a file."""
 
     def __init__(self, path: str | Path):
         try:
             self._key = _ed25519().Ed25519PrivateKey.from_private_bytes(Path(path).read_bytes())
         except FileNotFoundError:
             raise PlanError(
-                f"{path} does not exist: it is the key that the plan folder's devices trust, and stays with the server; "
+                f"{path} does not exist: it is the private key of the plan folder's server and stays on that machine; "
                 "name it with --key."
             ) from None
         except ValueError:
-            raise PlanError(f"{path} is no key of a plan folder's server: it must hold 32 bytes; restore it.") from None
+            raise PlanError(
+                f"{path} is not a private key of a plan folder's server: it must hold 32 bytes; restore it."
+            ) from None
 
     @property
     def public(self) -> str:
-        """What a plan folder says of it."""
+        """The public key, as the plan folder holds it."""
         return self._key.public_key().public_bytes_raw().hex()
 
-    def __call__(self, ask: Ask) -> Ask:
-        """The letter, signed."""
-        return replace(ask, signature=self._key.sign(ask.signed_words()))
+    def __call__(self, request: Request) -> Request:
+        """The request with its signature."""
+        return replace(request, signature=self._key.sign(request.signed_bytes()))
 
 
 def signer_of(public: str, path: str | Path) -> Sign:
-    """What signs for the server that a plan folder names; where it names none, letters go as they are."""
+    """A function that signs requests for this public key; without a key, requests are sent unsigned."""
     if not public:
-        return lambda ask: ask
+        return lambda request: request
     signer = Signer(path)
     if signer.public != public:
-        raise PlanError(f"{path} is not the key that the plan folder's devices trust; name that one with --key.")
+        raise PlanError(f"{path} is not the private key of the plan folder's public key; name that one with --key.")
     return signer
 
 
-def signed(public: str, ask: Ask) -> bool:
-    """Whether a letter is signed by this key."""
+def has_valid_signature(public: str, request: Request) -> bool:
+    """Whether a request is signed with this key."""
     from cryptography.exceptions import InvalidSignature
 
     try:
-        _ed25519().Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(ask.signature, ask.signed_words())
+        _ed25519().Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(
+            request.signature, request.signed_bytes()
+        )
     except InvalidSignature:
         return False
     return True
@@ -73,5 +77,5 @@ def _ed25519() -> Any:
     try:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError:
-        raise PlanError("Signed letters need the extra 'flower'; install tacit[flower].") from None
+        raise PlanError("Signed requests need the extra 'flower'; install tacit[flower].") from None
     return ed25519

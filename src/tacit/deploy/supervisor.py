@@ -1,4 +1,4 @@
-"""Flower's own processes: started in the background, found again after a crash, stopped in the end. Their output goes to a file."""
+"""Supervisor of Flower's own processes: start them in the background, find them after a crash, restart and stop them."""
 
 import contextlib
 import json
@@ -16,11 +16,11 @@ from pathlib import Path
 from tacit.core.run_folder import write_json
 from tacit.errors import RunError
 
-LONG = 60.0  # seconds after which a process that ends is no failed start
+LONG = 60.0  # seconds: a process that ends sooner counts as a failed start
 
 
-class Flower:
-    """One of Flower's processes, with its folder: log, process number, port, and the secret that opens its desk."""
+class FlowerProcess:
+    """One of Flower's processes, with its folder: log, process number, port, and the secret of its runtime interface."""
 
     def __init__(self, folder: Path, program: str, port: int | None = None):
         self.folder, self.program = folder, program
@@ -34,7 +34,7 @@ class Flower:
 
     @property
     def secret(self) -> Path:
-        """A file that only its owner can read; Flower reads it from there, never from the command line."""
+        """A file that only its owner can read; Flower reads the secret from it, not from the command line."""
         path = self.folder / "secret"
         if not path.exists():
             handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -44,38 +44,38 @@ class Flower:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs: as a child, or left over from a process that was killed."""
+        """Whether it runs: as a child process, or left over from a parent that was killed."""
         if self._child is not None:
             return self._child.poll() is None
         return self._pid is not None and self.program in _command(self._pid)
 
     def left_over(self, arguments: list[str]) -> bool:
-        """Whether it still runs as it would be started now."""
+        """Whether it still runs with the arguments it would be started with now."""
         return self.alive and self._before == (self.port, arguments)
 
     def start(self, *arguments: str) -> None:
-        """Start it, unless it still runs."""
+        """Start it, unless it runs already."""
         if self.alive:
             return
         common = ["--host", "127.0.0.1"] if "--host" not in arguments else []
         command = [str(Path(sys.executable).with_name(self.program)), *arguments, *common, "--port", str(self.port)]
         command += ["--isolation", "process", "--superexec-auth-secret-file", str(self.secret)]
         environment = {**os.environ, "FLWR_TELEMETRY_ENABLED": "0", "FLWR_HOME": str(self.folder / "home")}
-        with open(self.folder / f"{self.program}.log", "ab") as log:
+        with open(self.folder / f"{self.program}.log", "ab") as output:
             self._child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True
             )
         self._pid = self._child.pid
         self._before = (self.port, [*arguments])
         write_json(self._note, {"pid": self._pid, "port": self.port, "arguments": arguments})
 
     @contextlib.contextmanager
-    def kept_up(self, arguments: list[str], say: Callable[[str], None]) -> Iterator[None]:
+    def kept_up(self, arguments: list[str], log: Callable[[str], None]) -> Iterator[None]:
         """Keep it running for as long as this lasts, then stop it."""
         if not self.left_over(arguments):
-            self.stop()  # one that was left behind for another address, or with other keys
+            self.stop()  # one left over with another address or other keys
         over = threading.Event()
-        watch = threading.Thread(target=self._watch, args=(arguments, say, over), daemon=True)
+        watch = threading.Thread(target=self._watch, args=(arguments, log, over), daemon=True)
         watch.start()
         try:
             yield
@@ -84,31 +84,31 @@ class Flower:
             watch.join()
             self.stop()
 
-    def _watch(self, arguments: list[str], say: Callable[[str], None], over: threading.Event) -> None:
-        """Start it again whenever it ends. Flower refuses a node it knows for a minute after a crash: never give up."""
+    def _watch(self, arguments: list[str], log: Callable[[str], None], over: threading.Event) -> None:
+        """Restart it whenever it ends, without a limit: after a crash, Flower refuses a node it knows for a minute."""
         pause, began = 2.0, None
         while not over.wait(0.5):
             if self.alive:
                 continue
             if began is not None:
                 pause = 1.0 if time.monotonic() - began > LONG else min(2 * pause, 15.0)
-                say(f"{self.program} ended; once more in {pause:.0f} s ({self.folder / self.program}.log)")
+                log(f"{self.program} ended; it restarts in {pause:.0f} s ({self.folder / self.program}.log)")
                 if over.wait(pause):
                     return
             self.start(*arguments)
             began = time.monotonic()
-            say(f"started {self.program}; its own words are in {self.folder / self.program}.log")
+            log(f"started {self.program}; its log is {self.folder / self.program}.log")
 
     def wait(self, host: str = "127.0.0.1", seconds: float = 300.0) -> None:
-        """Wait until it listens."""
+        """Wait until it accepts connections."""
         until = time.monotonic() + seconds
         while not _listens(host, self.port):
             if time.monotonic() > until:
-                raise RunError(f"{self.program} did not start; {self.folder / self.program}.log says why.")
+                raise RunError(f"{self.program} did not start; see {self.folder / self.program}.log.")
             time.sleep(0.2)
 
     def stop(self, seconds: float = 10.0) -> None:
-        """Ask it to end, and see that it does."""
+        """Request it to end, and see that it does."""
         if self.alive and self._pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGTERM)
@@ -123,7 +123,7 @@ class Flower:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A port that is not in use."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
@@ -136,7 +136,7 @@ def _listens(host: str, port: int) -> bool:
 
 
 def _command(pid: int) -> str:
-    """What a process was started as; nothing where there is no such process."""
+    """The command line of a process; empty where there is no such process."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
@@ -145,7 +145,7 @@ def _command(pid: int) -> str:
 
 
 def end_by_signal() -> None:
-    """A polite end by SIGTERM is an interruption like any other: everything that was started is stopped."""
+    """Handle SIGTERM like Ctrl-C, so that everything that was started is stopped."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -153,6 +153,6 @@ def end_by_signal() -> None:
     signal.signal(signal.SIGTERM, interrupt)
 
 
-def say(words: str) -> None:
-    """One line, with the time of day."""
-    print(f"{time.strftime('%H:%M:%S')} {words}", flush=True)
+def print_line(text: str) -> None:
+    """Print one line with the time of day."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)

@@ -1,6 +1,6 @@
 """The gate: the one function by which anything leaves a device.
 
-It bounds and randomises (the mechanism's `encode`), counts against the allowance, or stays silent. Whether a report is
+It bounds and randomises (the mechanism's `encode`), counts against the allowance, or sends nothing. Whether a report is
 sent depends on the allowance alone, never on private data: an update that is empty or not finite is sent as the zero
 update, in the same form as any other.
 """
@@ -27,14 +27,14 @@ def send(
 ) -> tuple[Report, jax.Array, jax.Array]:
     """The report, the messages spent after it, and whether the update had to be replaced by zero.
 
-    The device falls silent after the messages the plan allows in this stage, or those its own budget does, whichever
-    is fewer. A round whose dials are not positive finite numbers gets no answer: a dial is public, so that tells nothing.
+    The device stops sending after the messages that the plan, or its own budget, allows in this stage, whichever is
+    fewer. It sends nothing in a round whose dials are not positive finite numbers: dials are public, so this reveals nothing.
     """
     finite = _finite(update)
     update = zero_unless(finite, update)
     payload = mechanism.encode(key, update, dials)
-    # A weight is the person's own number: it leaves only where the mechanism says that it shows, and that the update
-    # was replaced must not show in it.
+    # A weight is private: it is sent only where the mechanism declares so (`shows_weight`), and it must not reveal that the
+    # update was replaced.
     weight = jnp.where(jnp.isfinite(weight), weight, 0.0) if mechanism.shows_weight else jnp.ones_like(weight)
     if mechanism.messages is None and allowance is None and not dials:
         return Report(payload, weight, jnp.asarray(True)), spent + 1, ~finite
@@ -58,8 +58,8 @@ def _finite(tree: object) -> jax.Array:
 
 
 def _all_finite(leaf: jax.Array) -> jax.Array:
-    # Without its sign, a number's bits read as a whole number grow with its size, and infinity and what is not a number
-    # come last. The largest whole number is found in a third of the time that asking each number takes.
+    # Without the sign, a float's bits read as an integer increase with its size, and infinity and NaN are the largest. The
+    # maximum of integers takes a third of the time of testing each float.
     whole = jnp.dtype(f"int{8 * leaf.dtype.itemsize}")
     infinity = np.array(np.inf, leaf.dtype).view(whole)
     size = jax.lax.bitcast_convert_type(leaf, whole) & np.array(np.iinfo(whole).max, whole)

@@ -1,4 +1,4 @@
-"""People: some histories as columns, never one Python object per person; of one home, of a shard, or of a whole log."""
+"""Histories as columns, never one Python object per user: of one device, of a node, or of a whole log."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,9 +25,9 @@ class People:
     labels: np.ndarray | None = None  # float32[events]
     context: np.ndarray | None = None  # float32[events, Fe]
     person: np.ndarray | None = None  # float32[n, Fp], the widths of the catalog's person fields, side by side
-    never: np.ndarray | None = None  # bool[events], of an item that its owner never shares: no method sees the event
+    never: np.ndarray | None = None  # bool[events], of an item that its user never shares: no method sees the event
     users: Sequence[Any] | None = None  # what the log called each device
-    missing: tuple[str, ...] = ()  # person fields that somebody has no value of
+    missing: tuple[str, ...] = ()  # person fields that some users have no value of
 
     def __post_init__(self):
         if self.offsets.size < 2:
@@ -48,7 +48,7 @@ class People:
 
     @cached_property
     def shared(self) -> Self:
-        """The same people, as if what they never share had never happened."""
+        """The same users without the events they never share."""
         if self.never is None:
             return self
         kept = ~self.never
@@ -62,7 +62,7 @@ class People:
 
     @property
     def began(self) -> float:
-        """When the log began."""
+        """The time of the first event."""
         return float("inf") if self.times is None else self.times.min(initial=np.inf)
 
     @cached_property
@@ -99,7 +99,7 @@ class People:
 
 
 def check_people(stage: Stage, people: People) -> None:
-    """Refuse people whose fields a stage cannot use."""
+    """Refuse users whose fields a stage cannot use."""
     for wanted in person_fields(stage):
         values = _values(wanted, people)
         if wanted.name in people.missing:
@@ -118,7 +118,7 @@ def _must(wanted: PersonField) -> str:
 
 
 def _values(wanted: PersonField, people: People) -> np.ndarray:
-    """Everybody's value of a field, float32[n]."""
+    """The value of a field for all users, float32[n]."""
     at = 0
     for field in people.catalog.person_fields:
         if field.name == wanted.name:

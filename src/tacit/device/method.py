@@ -27,27 +27,28 @@ class Method(eqx.Module):
 
     catalog: eqx.AbstractVar[Catalog]
 
-    former_names: ClassVar[tuple[str, ...]] = ()  # what earlier versions called it; plans may still say so
+    former_names: ClassVar[tuple[str, ...]] = ()  # its names in earlier versions, which plans may still use
+    former_settings: ClassVar[dict[str, str]] = {}  # former names of settings, and today's
     reads: ClassVar[int | None] = None  # events a round reads, however long the history; None: all. Speed only
-    learns: ClassVar[bool]  # whether it learns a person's own taste for items they never touched
+    learns: ClassVar[bool]  # whether it learns a user's preference for items not in their history
     item_by_item: ClassVar[bool] = False  # whether one interaction changes one position of an update at most
     scores: ClassVar[bool] = True  # whether it ranks items; a first stage alone may not
     for_organisations: ClassVar[bool] = False  # whether a device that trains is an organisation rather than one user
-    withholds: ClassVar[bool] = False  # whether it heeds `History.share`, the share of items that a person discloses
+    withholds: ClassVar[bool] = False  # whether it uses `History.share`, the share of items that a user discloses
     pairwise: ClassVar[bool] = False  # whether an update is the steps of pairwise comparisons, which attacks can read
     suggested: ClassVar[dict[str, Any]]  # a Stage that works, as data; a plan may say otherwise
 
     @abstractmethod
     def init(self, key: jax.Array) -> dict[str, Any]:
-        """Public start of every parameter leaf."""
+        """Public initial value of every parameter leaf."""
 
     @abstractmethod
     def prepare(self, history: History) -> Any:
-        """What this method needs of a history (`own`); recomputed only when the history changes."""
+        """The prepared history (`own`); recomputed only when the history changes."""
 
     @abstractmethod
     def enter(self, key: jax.Array, own: Any) -> Any:
-        """Private start (`local`); stays at home."""
+        """Initial private state (`local`), which never leaves the device."""
 
     @abstractmethod
     def local(self, key: jax.Array, params: dict, local: Any, own: Any) -> tuple[Any, dict, jax.Array]:
@@ -55,11 +56,11 @@ class Method(eqx.Module):
 
     @abstractmethod
     def adapt(self, key: jax.Array, params: dict, local: Any, own: Any) -> Any:
-        """Personalise at home with what was broadcast; nothing is sent."""
+        """Personalise on the device with the broadcast parameters; nothing is sent."""
 
     @abstractmethod
     def score(self, params: dict, local: Any, own: Any, recent: jax.Array, candidates: jax.Array) -> jax.Array:
-        """How well each candidate fits, at home.
+        """The score of each candidate, computed on the device.
 
         Args:
             recent: int32[r], the latest events of the current session, newest last, -1 is padding.
@@ -68,7 +69,7 @@ class Method(eqx.Module):
 
 
 class AtHome(Method):
-    """A method that sends nothing: it counts its own history and answers from that."""
+    """A method that sends nothing: it recommends from the device's own history."""
 
     def init(self, key: jax.Array) -> dict[str, Any]:
         """No parameters."""
@@ -76,7 +77,7 @@ class AtHome(Method):
         return {}
 
     def enter(self, key: jax.Array, own: Any) -> Any:
-        """No private state beside the history."""
+        """No private state."""
         del key, own
         return {}
 
@@ -92,14 +93,14 @@ class AtHome(Method):
 
 
 class OfItems(Method):
-    """A method to which a history is the set of its items; at home it keeps nothing else."""
+    """A method that uses a history as the set of its items, and keeps no other private state."""
 
     def prepare(self, history: History) -> Rows:
         """The distinct items, each with a 1."""
         return distinct(history.items, self.catalog.n_items, jnp.int32)
 
     def enter(self, key: jax.Array, own: Rows) -> dict:
-        """No private state beside the history."""
+        """No private state."""
         del key, own
         return {}
 
@@ -147,13 +148,18 @@ def method_class(name: str) -> type[Method]:
     return _METHODS.load(name)
 
 
+def current_method(name: str) -> str:
+    """Today's name of a method that had this name in an earlier version; any other name as it is."""
+    return _METHODS.current(name)
+
+
 def build(stage: Stage, catalog: Catalog) -> Method:
     """The method a stage names, for this catalog."""
     return fill(method_class(stage.method), stage.hyper, f"{stage.method}: hyper", catalog=catalog)
 
 
 def revealed(name: str) -> dict[str, Any] | None:
-    """What shares disclose under a method, as it was measured: the JSON file beside the method's own, if there is one."""
+    """The measured disclosure of a method at each share: the JSON file beside the method's own, if there is one."""
     for folder in tacit.device.methods.__path__:
         path = Path(folder) / f"{name}.json"
         if path.is_file():
@@ -162,7 +168,7 @@ def revealed(name: str) -> dict[str, Any] | None:
 
 
 class PersonField(NamedTuple):
-    """A field of a person that a setting names, and between what its values must lie."""
+    """A person field that a setting names, and the range of its values."""
 
     setting: str
     name: str
@@ -171,7 +177,7 @@ class PersonField(NamedTuple):
 
 
 def person_fields(stage: Stage) -> list[PersonField]:
-    """The fields of a person that the settings of a stage name.
+    """The person fields that the settings of a stage name.
 
     >>> from tacit.core.plan import Stage
     >>> person_fields(Stage("fpl", {"own_pi": "openness"}))

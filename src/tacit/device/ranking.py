@@ -1,4 +1,4 @@
-"""Ranking at home: the best candidates by the method's own score. The simulator and evaluation rank by the same function."""
+"""Ranking on a device: the best candidates by the method's score. The simulator and evaluation use the same function."""
 
 from typing import Any
 
@@ -9,22 +9,22 @@ import numpy as np
 from tacit.device.method import Method
 from tacit.device.round import KEYS
 
-RECENT = 64  # how many of a device's newest events a recommendation sees
+RECENT = 64  # how many of a device's newest events a recommendation uses
 EMPTY = "no candidate is left, or scores are no numbers because training or adapting diverged"  # why a list may be
 
 
-def numbers(scores: jax.Array) -> jax.Array:
-    """The scores, -inf where one is no number: to `top_k`, nan is more than anything."""
+def without_nan(scores: jax.Array) -> jax.Array:
+    """The scores, with -inf for nan: `top_k` would rank nan first."""
     return jnp.where(jnp.isnan(scores), -jnp.inf, scores)
 
 
-def shuffled(candidates: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Candidates in the order in which `top` lists equal scores; the same on every device, so that it is made once."""
+def shuffled_candidates(candidates: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Candidates in the random order in which `top` lists equal scores; the same on every device, so it is made once."""
     return np.asarray(jax.random.permutation(jax.random.key(seed, impl=KEYS), candidates))
 
 
 def tie_key(secret: jax.Array, seed: int | jax.Array = 0) -> jax.Array:
-    """The key by which a device settles equal scores: its own, so that devices do not all list the same items."""
+    """The key by which a device breaks ties: its own, so that devices do not all list the same items."""
     key = jax.random.key(seed, impl=KEYS)
     return jax.random.fold_in(jax.random.fold_in(key, secret[0]), secret[1])
 
@@ -40,15 +40,15 @@ def top(
     k: int,
     barred: Any = False,
 ) -> tuple[jax.Array, jax.Array]:
-    """The k best candidates and their scores, best first; what is barred, -1 or scored by no number is not listed.
+    """The k best candidates and their scores, best first; candidates that are barred, -1 or scored nan are not listed.
 
-    Equal scores stand in the order of the candidates, beginning at a place drawn with the key: `shuffled` candidates and a
+    Ties are in the order of the candidates, beginning at a place drawn with the key: `shuffled_candidates` and a
     `tie_key` make that order random. A short list ends in -1.
     """
     size = candidates.shape[0]
-    scores = jnp.where(barred, -jnp.inf, numbers(method.score(params, local, own, recent, candidates)))
+    scores = jnp.where(barred, -jnp.inf, without_nan(method.score(params, local, own, recent, candidates)))
     start = jax.random.randint(key, (), 0, size)
-    # top_k keeps the first of equals. Turning the scores is much faster than a shuffle for every device.
+    # top_k keeps the first of equals. Rotating the scores is much faster than a shuffle for every device.
     turned = jax.lax.dynamic_slice(jnp.concatenate([scores, scores]), (start,), (size,))
     best, places = jax.lax.top_k(turned, min(k, size))
     return jnp.where(best > -jnp.inf, candidates[(places + start) % size], -1), best

@@ -1,4 +1,4 @@
-"""A device's part of a round: what it keeps (Home), and the one step it takes when asked.
+"""A device's part of a round: what it keeps (`Home`), and the one step it takes.
 
 The same `step` runs under `vmap` in the simulator and alone on a real device.
 """
@@ -13,12 +13,12 @@ from tacit.device.gate import send
 from tacit.device.method import Method
 from tacit.privacy.mechanism import Mechanism
 
-KEYS = "threefry2x32"  # named, so that a home means the same whatever the default is
-_ENTER, _ADAPT, _ROUND = 0, 1, 2  # what a key is for: no two purposes share one
+KEYS = "threefry2x32"  # explicit, so that a home does not depend on JAX's default
+_ENTER, _ADAPT, _ROUND = 0, 1, 2  # the purposes of keys: no two share one
 
 
 class Home(NamedTuple):
-    """What a device keeps and never sends."""
+    """The state of a device, which is never sent."""
 
     local: dict[str, Any]  # private state, keyed by stage
     spent: dict[str, jax.Array]  # reports sent so far, keyed by stage
@@ -33,7 +33,7 @@ def new_home(secret: jax.Array) -> Home:
 
 
 def enter(method: Method, stage: int, home: Home, own: Any, allowance: jax.Array | None = None) -> Home:
-    """Begin a stage: the method's private start, nothing sent yet, and what the device's ledger allows it to send."""
+    """Enter a stage: initial private state, nothing sent yet, and the number of reports that the device's budget allows."""
     local = method.enter(_key(home, stage, _ENTER), own)
     allowed = {} if allowance is None else {str(stage): jnp.asarray(allowance, jnp.int32)}
     return home._replace(
@@ -44,20 +44,20 @@ def enter(method: Method, stage: int, home: Home, own: Any, allowance: jax.Array
 
 
 def work(method: Method, stage: int, broadcast: Broadcast, home: Home, own: Any) -> tuple[Any, dict, Any, jax.Array]:
-    """The method's own part of a round: new private state, update, weight; and the key left for the noise."""
+    """The method's part of a round: new private state, update and weight; and the key for the noise."""
     mine, noise = _apart(_key(home, stage, _ROUND, broadcast.round))
     return *method.local(mine, broadcast.params, home.local[str(stage)], own), noise
 
 
 def _apart(key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A key for the method and one for the noise, as `split` has them; but one that nobody uses is not made."""
+    """A key for the method and one for the noise, equal to those of `split`; a key that is not used is not computed."""
     return jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
 
 
 def step(
     method: Method, mechanism: Mechanism, stage: int, broadcast: Broadcast, home: Home, own: Any
 ) -> tuple[Home, Report]:
-    """One round: work at home, then the gate. The home stays; the report goes up."""
+    """One round: the method's work, then the gate. The home stays on the device; the report is sent."""
     name = str(stage)
     local, update, weight, noise = work(method, stage, broadcast, home, own)
     report, spent, zeroed = send(
@@ -72,7 +72,7 @@ def step(
 
 
 def adapt(method: Method, stage: int, params: dict, home: Home, own: Any) -> Home:
-    """Personalise at home; nothing is sent."""
+    """Personalise on the device; nothing is sent."""
     local = method.adapt(_key(home, stage, _ADAPT), params, home.local[str(stage)], own)
     return home._replace(local={**home.local, str(stage): local})
 

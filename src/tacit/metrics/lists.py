@@ -1,4 +1,4 @@
-"""Top-n lists, and what would have been right; beyond accuracy, what the lists do to the catalogue."""
+"""List metrics: top-n lists against the sets of relevant items, and how lists are distributed over the catalogue."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,16 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.errors import DataError, PlanError, unknown
-from tacit.metrics.names import Metric, f1, parse
-
-_PER_LIST = ("HR", "MRR", "NDCG", "P", "R")
-_OF_ITEMS = ("Novelty", "Popularity")
-_OF_CATALOGUE = ("IC", "Gini", "G", "Coverage")
+from tacit.metrics.definitions import DEFINITIONS, Metric, parse
 
 
 @dataclass(frozen=True)
 class Relevant:
-    """Ragged sets: what would have been right in list u stands at offsets[u] : offsets[u + 1] of `items`."""
+    """Ragged sets: the relevant items of list u are `items[offsets[u] : offsets[u + 1]]`."""
 
     offsets: np.ndarray  # int64[m + 1]
     items: np.ndarray  # int64[total]
@@ -28,7 +24,7 @@ class Relevant:
 
 
 def hits(lists: np.ndarray, relevant: Relevant) -> tuple[np.ndarray, np.ndarray]:
-    """Where lists are right, bool[m, n], and how many different items would have been, int[m]. -1 in a list is padding."""
+    """The places of relevant items in lists, bool[m, n], and the number of relevant items, int[m]; -1 in a list is padding."""
     lists = _checked(lists)
     m, width = lists.shape[0], int(max(lists.max(initial=0), relevant.items.max(initial=0))) + 1
     if relevant.offsets.size != m + 1:
@@ -48,56 +44,40 @@ def per_list(
 ) -> np.ndarray:
     """A named metric for each list, float[m].
 
-    Novelty is the mean self-information, -log2 of an item's share of `popularity`; an item nobody had counts as had
-    once. Popularity is the mean of `popularity` itself.
-
     Args:
         lists: int[m, n], best first; -1 is padding behind.
-        relevant: what would have been right in each list; Novelty and Popularity do not need it.
+        relevant: the relevant items of each list; Novelty and Popularity do not need them.
         name: HR, MRR, NDCG, Precision, Recall, Novelty or Popularity, with a cut-off.
-        popularity: how often each item of the catalogue was had, [items].
+        popularity: the number of events of each item of the catalogue, [items].
 
     >>> per_list(np.array([[0, 1, 2]]), Relevant.of([[2, 5]]), "Recall@3").tolist()
     [0.5]
     """
     metric, lists = parse(name), _checked(lists)
-    if metric.kind in _OF_ITEMS:
+    if metric.definition.of_popularity is not None:
         return _of_items(metric, _cut(lists, metric), popularity)
-    if metric.kind not in _PER_LIST:
+    of_hits = metric.definition.of_hits
+    if of_hits is None:
         raise PlanError(f"{name} has no value for a single list; `list_summary` and `per_case` have the others.")
     if relevant is None:
-        raise DataError(f"{name} needs what would have been right in each list, got none; pass `relevant`.")
+        raise DataError(f"{name} needs the relevant items of each list, got none; pass `relevant`.")
     found, sizes = hits(lists, relevant)
-    return _grade(metric.kind, _cut(found, metric), sizes)
-
-
-def _grade(kind: str, found: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    places = np.arange(1, found.shape[1] + 1)
-    if kind == "P":
-        return found.mean(1)
-    if kind == "R":
-        return found.sum(1) / sizes
-    if kind == "NDCG":  # Σ_hits 1/log2(place + 1), over the most that |R| items can reach in n places
-        gain = 1 / np.log2(places + 1)
-        return found @ gain / np.cumsum(gain)[np.minimum(sizes, places.size) - 1]
-    first = np.where(found.any(1), found.argmax(1) + 1, np.inf)
-    return 1 / first if kind == "MRR" else (first < np.inf).astype(float)
+    return of_hits(_cut(found, metric), sizes)
 
 
 def _of_items(metric: Metric, lists: np.ndarray, popularity: np.ndarray | None) -> np.ndarray:
     if popularity is None or np.sum(popularity) <= 0:
-        raise DataError(f"{metric} needs how often each item was had, got none; pass `popularity`.")
+        raise DataError(f"{metric} needs the number of events of each item, got none; pass `popularity`.")
     item_counts(lists, len(popularity))  # refuses items outside the catalogue
     empty = (lists < 0).all(1)
     if empty.any():
         raise DataError(
             f"{metric} needs an item in every list, list {np.argmax(empty)} is empty; leave such lists out."
         )
-    worth = np.asarray(popularity, float)
-    if metric.kind == "Novelty":
-        worth = -np.log2(np.maximum(worth, 1) / worth.sum())
+    assert metric.definition.of_popularity is not None
+    value = metric.definition.of_popularity(np.asarray(popularity, float))
     real = lists >= 0
-    return np.where(real, worth[lists], 0).sum(1) / real.sum(1)
+    return np.where(real, value[lists], 0).sum(1) / real.sum(1)
 
 
 # ---- all lists together ----
@@ -111,28 +91,14 @@ def item_counts(lists: np.ndarray, n_items: int) -> np.ndarray:
     return np.bincount(lists[lists >= 0], minlength=n_items)
 
 
-def gini(counts: np.ndarray) -> float:
-    """How unevenly counts fall: 0 all equal, 1 all on one item.
-
-    >>> gini(np.array([3, 3, 3])), gini(np.array([0, 0, 9]))
-    (0.0, 1.0)
-    """
-    c = np.sort(np.asarray(counts, float))
-    N = c.size
-    if N < 2 or c.sum() == 0:
-        return 0.0
-    # Σ_j (2j − N − 1) c_(j) / ((N − 1) Σ c)
-    return float((2 * np.arange(1, N + 1) - N - 1) @ c / ((N - 1) * c.sum()))
-
-
 def over_catalogue(lists: np.ndarray, name: str, n_items: int) -> float:
     """IC@n, distinct items recommended; Coverage@n, their share; Gini@n, and G@n = 1 − Gini, over the whole catalogue."""
     metric = parse(name)
-    if metric.kind not in _OF_CATALOGUE:
-        raise PlanError(unknown("The catalogue", metric.kind, _OF_CATALOGUE, "metric"))
-    counts = item_counts(_cut(_checked(lists), metric), n_items)
-    distinct, uneven = np.count_nonzero(counts), gini(counts)
-    return float({"IC": distinct, "Coverage": distinct / n_items, "Gini": uneven, "G": 1 - uneven}[metric.kind])
+    of_counts = metric.definition.of_counts
+    if of_counts is None:
+        known = [name for name, one in DEFINITIONS.items() if one.of_counts is not None]
+        raise PlanError(unknown("The catalogue", metric.kind, known, "metric"))
+    return of_counts(item_counts(_cut(_checked(lists), metric), n_items))
 
 
 def list_summary(
@@ -154,9 +120,9 @@ def list_summary(
 
     def one(name: str) -> float:
         metric = parse(name)
-        if metric.kind == "F1":
-            return f1(metric, mean)
-        if metric.kind not in _OF_CATALOGUE:
+        if metric.definition.of_means is not None:
+            return metric.of_means(mean)
+        if metric.definition.of_counts is None:
             return mean(name)
         if n_items is None:
             raise DataError(f"{name} needs the size of the catalogue, got none; pass `n_items`.")

@@ -44,7 +44,8 @@ class Mechanism(eqx.Module):
 
     messages: eqx.AbstractVar[int | None]  # a device's allowance in this stage: reports it will ever send
     wire: eqx.AbstractVar[Wire]  # "rows": positions may be seen
-    former_names: ClassVar[tuple[str, ...]] = ()  # its names in earlier versions; plans may still use them
+    former_names: ClassVar[tuple[str, ...]] = ()  # its names in earlier versions, which plans may still use
+    former_settings: ClassVar[dict[str, str]] = {}  # former names of settings, and today's
     unit: ClassVar[Unit] = "user"  # what the claim protects
     shows_weight: ClassVar[bool] = False  # whether a report has the device's own weight; if not, it counts once
     as_sent: ClassVar[bool] = False  # whether the estimate is the plain sum: rows that no device sent are zero in it
@@ -184,6 +185,11 @@ def mechanism_names() -> list[str]:
 def mechanism_class(name: str, where: str = "privacy") -> type[Mechanism]:
     """The Mechanism of this name."""
     return _MECHANISMS.load(name, where)
+
+
+def current_mechanism(name: str) -> str:
+    """Today's name of a mechanism that had this name in an earlier version; any other name as it is."""
+    return _MECHANISMS.current(name)
 
 
 def build_mechanism(privacy: Mapping[str, Any], where: str = "privacy") -> Mechanism:

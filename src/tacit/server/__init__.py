@@ -1,1 +1,1 @@
-"""Server: sees reports. It holds a plan, parameters, a running total and a rule; it does not know the method."""
+"""Server: sees reports. It has a plan, parameters, a running total and a rule; it does not know the method."""

@@ -1,4 +1,7 @@
-"""The server's part of a round: open, collect, close. It sees a broadcast go out and payloads come in, nothing else."""
+"""The server's part of a round: open, collect, close. It sees the broadcast it sends and the payloads it receives, nothing else.
+
+The simulator and a deployed session run the same functions.
+"""
 
 from typing import Any, NamedTuple
 
@@ -19,14 +22,15 @@ __all__ = [
     "close",
     "close_rows",
     "merge_totals",
-    "nothing",
+    "noise_key",
     "open_round",
     "trained",
+    "zero_total",
 ]
 
 
 class Memory(NamedTuple):
-    """What a server remembers from round to round beside the parameters."""
+    """What a server keeps from round to round beside the parameters."""
 
     rule: Any  # the rule's own state
     dials: dict[str, Any]  # the public numbers that the next round is opened with, by name
@@ -39,7 +43,7 @@ def begin(mechanism: Mechanism | None, rule: Rule, trains: tuple[str, ...], para
 
 
 def open_round(round: Any, params: dict, dials: dict | None = None) -> Broadcast:
-    """What every device asked in this round is told."""
+    """What every device of the round's cohort receives."""
     return Broadcast(jnp.asarray(round, jnp.int32), params, dials or {})
 
 
@@ -48,19 +52,19 @@ def trained(params: dict, trains: tuple[str, ...]) -> dict:
     return {name: params[name] for name in trains}
 
 
-def nothing(
+def zero_total(
     mechanism: Mechanism, params: dict, trains: tuple[str, ...], weights: int, update: Schema | None = None
 ) -> Any:
-    """The total before anybody reported; `update` says what an update looks like where that is not what is trained."""
+    """The total of no reports; `update` is the form of an update where that is not what is trained."""
     like = trained(params, trains) if update is None else update.like()
     return empty_total(mechanism, like, weights)
 
 
 def by_rows(mechanism: Mechanism, rule: Rule, update: Any, reports: float) -> bool:
-    """Whether a round of so many reports is best closed by reading and writing the rows alone that somebody sent.
+    """Whether a round of so many reports is closed faster by reading and writing only the rows that were sent.
 
-    It is where the rule and the mechanism allow it, and where those rows are few against the tables they belong to:
-    sorting them has its price.
+    True where the rule and the mechanism allow it, and those rows are few compared with the tables they belong to:
+    sorting them takes time.
     """
     leaves = jax.tree.leaves(update, is_leaf=is_rows)
     few = (is_rows(leaf) and reports * leaf.index.shape[0] * 4 <= leaf.rows for leaf in leaves)
@@ -72,7 +76,7 @@ def close_rows(
 ) -> tuple[dict, Memory, jax.Array]:
     """`close` of a few reports, stack by stack, where `by_rows` holds: the same rule, on the rows that were sent.
 
-    A round that nobody reported in names no row, so nothing moves.
+    A round without reports names no row, so no parameter changes.
     """
     rows, weight = sum_rows([(*stack,) for stack in reports])
     n = jnp.stack([stack.sent.sum(dtype=jnp.int32) for stack in reports]).sum()
@@ -81,6 +85,11 @@ def close_rows(
     after, state = rule.finish(before, (sums, weight), n, memory.rule)
     moved = {name: params[name].at[rows[name].index].set(after[name], mode="drop") for name in trains}
     return {**params, **moved}, memory._replace(rule=state), n
+
+
+def noise_key(root: jax.Array, stage: Any, round: Any) -> jax.Array:
+    """The key of the server's noise in one round of one stage, from the root key of the run; no two rounds share one."""
+    return jax.random.fold_in(jax.random.fold_in(root, stage), round)
 
 
 def close(
@@ -92,9 +101,9 @@ def close(
     total: Any,
     memory: Memory,
 ) -> tuple[dict, Memory, jax.Array]:
-    """Parameters and memory after the round, and how many reported.
+    """Parameters and memory after the round, and the number of reports.
 
-    If nobody did, nothing moves; unless the mechanism adds noise here, for then that nobody did must not show.
+    Without reports nothing changes, unless the mechanism adds noise here: then it must not show that there were none.
     """
     payloads, n = total
     estimate = mechanism.estimate(key, payloads, n, memory.dials)

@@ -21,7 +21,8 @@ Estimate = tuple[dict[str, Any], jax.Array]
 class Rule(eqx.Module):
     """How an estimate moves the parameters a stage trains."""
 
-    former_names: ClassVar[tuple[str, ...]] = ()  # what earlier versions called it; plans may still say so
+    former_names: ClassVar[tuple[str, ...]] = ()  # its names in earlier versions, which plans may still use
+    former_settings: ClassVar[dict[str, str]] = {}  # former names of settings, and today's
     moves_what_is_sent: ClassVar[bool] = True  # whether updates have the leaves that are trained
     reads_pairs: ClassVar[bool] = False  # whether it needs counts of pairs in the estimate
 
@@ -58,6 +59,11 @@ def rule_names() -> list[str]:
 def rule_class(name: str, where: str = "server") -> type[Rule]:
     """The Rule of this name."""
     return _RULES.load(name, where)
+
+
+def current_rule(name: str) -> str:
+    """Today's name of a rule that had this name in an earlier version; any other name as it is."""
+    return _RULES.current(name)
 
 
 def build_rule(server: Mapping[str, Any], where: str = "server") -> Rule:

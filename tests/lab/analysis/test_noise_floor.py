@@ -11,12 +11,12 @@ from tacit.cli.compare import _print
 from tacit.lab.analysis.noise_floor import noise_floor_of, true_pair_counts
 from tacit.lab.analysis.report_data import report_data
 from tacit.lab.data import from_events
-from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.experiments.compare import compare
 from tacit.report.tradeoff import tradeoff_chart
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
-LOG = tastes(devices=70, items=40, events=12)
+LOG = taste_groups(users=70, items=40, events=12)
 
 
 def floor(epsilon, people):

@@ -198,11 +198,11 @@ def test_the_main_direction_finds_what_was_used():
 
 def test_a_dossier_is_json_as_it_is():
     run = simulate("popularity", protocol="full", every=2, settings={"rounds": 4})
-    made = report_data(Trial(run, run.answers, 1.5), setting={"data": "toys"})
+    made = report_data(Trial(run, run.evaluation, 1.5), setting={"data": "toys"})
     assert json.loads(json.dumps(made, allow_nan=False)) == made
     assert made["whole"]["epsilon"] == "inf"
     assert made["seconds"] == 1.5
-    assert made["metrics"] == run.answers.metrics
+    assert made["metrics"] == run.evaluation.metrics
     assert [row["done"] for row in made["rounds"] if "metrics" in row] == [2, 4]
     assert made["data"]["name"] == "toys"
     assert made["data"]["events"] == WORLD.items.size  # of the whole log, not of what was left to learn from

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tacit.cli.data import app
 from tacit.errors import DataError
 from tacit.lab.data import from_events
-from tacit.lab.data.describe import count_sessions, describe, events_over_time, long_tail, print_statistics
+from tacit.lab.data.describe import count_sessions, describe_log, events_over_time, long_tail, print_statistics
 from tacit.lab.data.interactions import interactions
 from tacit_papers import datasets
 from tacit_papers.datasets import CLAIMS, Claim, compare
@@ -34,7 +34,7 @@ def log(tmp_path):
 
 
 def test_statistics_by_hand(log):
-    found = describe(interactions(log))
+    found = describe_log(interactions(log))
     assert (found.users, found.items, found.events) == (3, 3, 6)
     assert found.density == pytest.approx(5 / 9)
     assert found.sparsity == pytest.approx(4 / 9)
@@ -75,7 +75,7 @@ def test_sessions_end_with_a_pause(log):
 def test_the_page_is_plain_when_piped(log):
     console = Console(width=100, record=True, force_terminal=False)
     with console.capture() as held:
-        print_statistics("toy", describe(interactions(log)), console)
+        print_statistics("toy", describe_log(interactions(log)), console)
     page = held.get()
     assert "\x1b" not in page
     for word in ("users", "sparsity 44.4444%", "Long tail", "Events over time", "Note: 2 of 3 users"):

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from tacit.cli.data import app
 from tacit.errors import DataError
 from tacit.lab.data import datasets
-from tacit.lab.data.datasets import Dataset, Source, about_dataset
-from tacit.lab.data.download import fetch, get, unpack
+from tacit.lab.data.datasets import Dataset, RemoteFile, about_dataset
+from tacit.lab.data.download import download, fetch, unpack_file
 from tacit.lab.data.synthetic.small import checkerboard
 
 BODY = bytes(range(256)) * 4000
@@ -70,19 +70,19 @@ def owner():
 
 def source(owner, path="/log.bin", body=BODY, **more):
     owner.files[path] = body
-    return Source(owner.address + path, **more)
+    return RemoteFile(owner.address + path, **more)
 
 
 @pytest.fixture
-def shelf(monkeypatch, tmp_path):
-    """A registry of its own, and a data folder; `shelf(name, sources)` adds a dataset."""
+def toy_dataset(monkeypatch, tmp_path):
+    """A registry and a data folder for one test; `toy_dataset(name, files)` adds a dataset."""
     monkeypatch.setenv("TACIT_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(datasets, "_REGISTRY", dict(datasets._REGISTRY))
+    monkeypatch.setattr(datasets, "_REGISTERED", {})
 
-    def add(name, *sources, **more):
+    def add(name, *files, **more):
         read = lambda path=None: checkerboard(6)[0]  # noqa: E731
-        entry = Dataset(name, "a toy", read, "none", "nobody", "http://owner.example/page", sources, **more)
-        datasets._REGISTRY[name] = entry
+        entry = Dataset(name, "a toy", read, "none", "nobody", "http://owner.example/page", files, **more)
+        datasets.register_dataset(entry)
         return tmp_path / "data" / name
 
     return add
@@ -110,7 +110,7 @@ def test_an_interrupted_download_goes_on(owner, tmp_path):
     owner.breaks.extend([300_000, 400_000])
     wanted = source(owner, sha256=hashlib.sha256(BODY).hexdigest())
     for have in (300_000, 700_000):
-        with pytest.raises(DataError, match=f"stopped after {have:,} bytes; the same command goes on from there"):
+        with pytest.raises(DataError, match=f"stopped after {have:,} bytes; the same command resumes it"):
             fetch(wanted, tmp_path)
     assert fetch(wanted, tmp_path).read_bytes() == BODY
     assert owner.asked == [None, "bytes=300000-", "bytes=700000-"]
@@ -159,29 +159,31 @@ def test_a_wrong_checksum_or_size_is_refused_and_removed(owner, tmp_path):
 
 def test_no_server_and_no_file_get_one_sentence(owner, tmp_path):
     with pytest.raises(
-        DataError, match=r"answered 404 Not Found for http.*; try later, or take it from http://page by hand"
+        DataError, match=r"returned 404 Not Found for http.*; try later, or take it from http://page by hand"
     ):
-        fetch(Source(owner.address + "/absent.bin"), tmp_path, page="http://page")
-    with pytest.raises(DataError, match=r"127.0.0.1:9 could not be reached \(.*\); check the network and ask again\."):
-        fetch(Source("http://127.0.0.1:9/log.bin"), tmp_path)
+        fetch(RemoteFile(owner.address + "/absent.bin"), tmp_path, page="http://page")
+    with pytest.raises(DataError, match=r"127.0.0.1:9 could not be reached \(.*\); check the network and try again\."):
+        fetch(RemoteFile("http://127.0.0.1:9/log.bin"), tmp_path)
 
 
-def test_get_unpacks_and_places(owner, shelf):
+def test_get_unpacks_and_places(owner, toy_dataset):
     inner = zipped({"toy/ratings": "1", "toy/deep/more": "2"})
-    target = shelf("toy", source(owner, "/toy.zip", inner), source(owner, "/notes.txt.gz", gzip.compress(b"hello")))
+    target = toy_dataset(
+        "toy", source(owner, "/toy.zip", inner), source(owner, "/notes.txt.gz", gzip.compress(b"hello"))
+    )
     assert not about_dataset("toy").present
-    assert get("toy") == target
+    assert download("toy") == target
     assert (target / "toy" / "ratings").read_text() == "1"
     assert (target / "notes.txt").read_text() == "hello"
     assert about_dataset("toy").present
     assert sorted(entry.name for entry in target.parent.iterdir()) == ["toy"]
-    get("toy")
+    download("toy")
     assert len(owner.asked) == 2
 
 
-def test_a_single_folder_inside_is_the_dataset(owner, shelf):
-    target = shelf("toy", source(owner, "/toy.zip", zipped({"toy/ratings": "1", "__MACOSX/junk": "2"})))
-    get("toy")
+def test_a_single_folder_inside_is_the_dataset(owner, toy_dataset):
+    target = toy_dataset("toy", source(owner, "/toy.zip", zipped({"toy/ratings": "1", "__MACOSX/junk": "2"})))
+    download("toy")
     assert (target / "ratings").read_text() == "1"
 
 
@@ -192,8 +194,8 @@ def test_tar_files_and_plain_files(tmp_path):
         archive.addfile(entry, io.BytesIO(b"ab"))
     (tmp_path / "plain.dat").write_bytes(b"x")
     (tmp_path / "out").mkdir()
-    unpack(tmp_path / "log.tsv.gz", tmp_path / "out")
-    unpack(tmp_path / "plain.dat", tmp_path / "out")
+    unpack_file(tmp_path / "log.tsv.gz", tmp_path / "out")
+    unpack_file(tmp_path / "plain.dat", tmp_path / "out")
     assert (tmp_path / "out" / "log.tsv").read_bytes() == b"ab"
     assert (tmp_path / "out" / "plain.dat").read_bytes() == b"x"
 
@@ -205,33 +207,33 @@ def test_an_archive_cannot_write_elsewhere(tmp_path):
         archive.addfile(entry, io.BytesIO(b"x"))
     (tmp_path / "out").mkdir()
     with pytest.raises(DataError, match=r"bad\.tar could not be unpacked"):
-        unpack(tmp_path / "bad.tar", tmp_path / "out")
+        unpack_file(tmp_path / "bad.tar", tmp_path / "out")
     (tmp_path / "bad.zip").write_bytes(zipped({"../escaped": "x"}))
-    unpack(tmp_path / "bad.zip", tmp_path / "out")
+    unpack_file(tmp_path / "bad.zip", tmp_path / "out")
     assert not (tmp_path / "escaped").exists()
 
 
-def test_a_broken_archive_is_removed_and_leaves_no_folder(owner, shelf):
-    target = shelf("toy", source(owner, "/toy.csv.gz", b"\x1f\x8bnonsense"))
-    with pytest.raises(DataError, match=r"toy.csv.gz could not be unpacked .* it was removed, ask again"):
-        get("toy")
+def test_a_broken_archive_is_removed_and_leaves_no_folder(owner, toy_dataset):
+    target = toy_dataset("toy", source(owner, "/toy.csv.gz", b"\x1f\x8bnonsense"))
+    with pytest.raises(DataError, match=r"toy.csv.gz could not be unpacked .* it was removed; try again"):
+        download("toy")
     assert not target.exists()
 
 
-def test_what_cannot_be_downloaded_says_where_to_go(shelf):
-    shelf("manual")
+def test_what_cannot_be_downloaded_says_where_to_go(toy_dataset):
+    toy_dataset("manual")
     with pytest.raises(DataError, match=r"no automatic download .*get it from http://owner.example/page and put"):
-        get("manual")
-    shelf("made-of", needs=("ml-1m", "frappe"))
+        download("manual")
+    toy_dataset("made-of", needs=("ml-1m", "frappe"))
     with pytest.raises(DataError, match="is made of ml-1m and frappe; get those"):
-        get("made-of")
-    shelf("world", built_in=True)
+        download("made-of")
+    toy_dataset("world", built_in=True)
     with pytest.raises(DataError, match="there is nothing to download"):
-        get("world")
+        download("world")
 
 
-def test_the_commands(owner, shelf):
-    shelf("toy", source(owner, "/toy.zip", zipped({"toy/ratings": "1"})))
+def test_the_commands(owner, toy_dataset):
+    toy_dataset("toy", source(owner, "/toy.zip", zipped({"toy/ratings": "1"})))
     say = CliRunner()
     listed = json.loads(say.invoke(app, ["list", "--json"]).output)
     assert {entry["name"]: entry["present"] for entry in listed}["toy"] is False

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tacit.core.plugins import RenamedWarning
 from tacit.errors import DataError
 from tacit.lab.data.columns import encode_ids, seconds
-from tacit.lab.data.features import encode
+from tacit.lab.data.features import encode_field
 from tacit.lab.data.interactions import interactions
+from tacit.lab.evaluation.splits import leave_last_out
 
 LOG = {
     "user_id": ["u2", "u1", "u2", "u1", "u2"],
@@ -176,15 +178,42 @@ def test_duplicates_are_merged_as_asked():
 
 def test_users_with_few_events_are_kept_dropped_or_refused():
     said = "1 of 2 users have fewer than 3 events"
-    assert f"{said}; kept." in interactions(log(), least=3).notes
-    world = interactions(log(), few="drop", least=3)
+    assert f"{said}; kept." in interactions(log(), min_events=3).notes
+    world = interactions(log(), on_few="drop", min_events=3)
     assert list(world.users) == ["u2"]
     assert list(world.item_names) == [10, 30]
     assert f"{said}; dropped with their 2 events." in world.notes
-    with pytest.raises(DataError, match=f"few='error': {said}; choose few='drop' or 'keep'"):
-        interactions(log(), few="error", least=3)
-    with pytest.raises(DataError, match="so nobody is left; choose a smaller least"):
-        interactions(log(), few="drop", least=9)
+    with pytest.raises(DataError, match=f"on_few='error': {said}; choose on_few='drop' or 'keep'"):
+        interactions(log(), on_few="error", min_events=3)
+    with pytest.raises(DataError, match="so no user is left; choose a smaller min_events"):
+        interactions(log(), on_few="drop", min_events=9)
+
+
+def test_former_option_names_are_accepted_with_a_warning():
+    with pytest.warns(RenamedWarning) as warned:
+        old = interactions(log(), few="drop", least=3)  # pyright: ignore
+    assert sorted(str(one.message) for one in warned) == [
+        "The option 'few' is now called 'on_few'.",
+        "The option 'least' is now called 'min_events'.",
+    ]
+    assert old.digest == interactions(log(), on_few="drop", min_events=3).digest
+
+
+def test_the_summary_of_a_log_has_no_identifiers():
+    frame = pl.DataFrame(
+        {
+            "user_id": ["alice-4711", "bob-0815"],
+            "item_id": ["insulin-pen", "stroller"],
+            "clinic": ["ward-seven", "ward-nine"],
+            "datetime": [1_577_923_200, 1_577_923_300],
+        }
+    )
+    log = interactions(frame, silo="clinic")
+    printed = repr(log) + str(log) + repr(leave_last_out(interactions(pl.concat([frame, frame]))))
+    for secret in ("alice", "4711", "bob", "0815", "insulin", "stroller", "ward", "1577923"):
+        assert secret not in printed.replace("_", "")
+    assert repr(log) == "Population(2 users, 2 items, 2 events, 2 organisations; with times)"
+    assert len(repr(interactions(pl.concat([frame] * 50)))) < 100
 
 
 def test_items_people_and_context_become_fields():
@@ -245,7 +274,7 @@ MISTAKES = [
     (lambda: interactions(log(weight=["a"] * 5)), "must hold a number in every row as weight, got String"),
     (lambda: interactions(log().clear()), "the log must have at least one event, got an empty table"),
     (lambda: interactions(pl.DataFrame({"user_id": [], "item_id": []})), "must have at least one event, got an empty"),
-    (lambda: interactions(log(), few="dorp"), "few must be one of keep, drop, error, got 'dorp'"),  # pyright: ignore
+    (lambda: interactions(log(), on_few="dorp"), "on_few must be one of keep, drop, error, got 'dorp'"),  # pyright: ignore
     (lambda: interactions(log(), duplicates="no"), "duplicates must be one of keep, latest, first, error"),  # pyright: ignore
     (lambda: interactions(7), "the log must be a pandas, polars or pyarrow table, or the path of a CSV"),
     (lambda: interactions("nowhere.csv"), "There is no file 'nowhere.csv'; give the path of a CSV"),
@@ -288,7 +317,7 @@ def test_mistakes_in_files(tmp_path):
 
 def test_too_many_values_for_multi_names_the_way_out():
     with pytest.raises(DataError, match=r"at most 10,000 values, got 10,001; use kinds=\{'tags': 'words'\}"):
-        encode(pl.Series(["|".join(f"t{i}" for i in range(10_001))]), "tags", "multi")
+        encode_field(pl.Series(["|".join(f"t{i}" for i in range(10_001))]), "tags", "multi")
 
 
 def test_identifiers_that_are_whole_floats_or_categories():

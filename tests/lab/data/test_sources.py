@@ -1,17 +1,28 @@
 """Readers, on small files of the same shape written here, and on the real logs where they are present."""
 
 import gzip
+import importlib
 import io
 import json
 import tarfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tacit.core.plugins import RenamedWarning
 from tacit.errors import DataError
-from tacit.lab.data import datasets
-from tacit.lab.data.datasets import Dataset, about_dataset, dataset, dataset_names, register_world
-from tacit.lab.data.sources.places import data_folder, find, read_bytes
+from tacit.lab.data import datasets, sources, synthetic
+from tacit.lab.data.datasets import (
+    Dataset,
+    about_dataset,
+    data_folder,
+    dataset,
+    dataset_names,
+    open_log,
+    register_dataset,
+)
+from tacit.lab.data.sources._files import find_file, read_bytes
 from tacit.lab.data.synthetic.small import checkerboard
 
 
@@ -312,19 +323,20 @@ def test_a_wrong_name_gives_the_nearest():
         dataset("ml-1n")
 
 
-def test_the_data_folder_is_beside_you_unless_named(monkeypatch):
+def test_the_data_folder_is_in_the_working_directory_by_default(monkeypatch):
     monkeypatch.delenv("TACIT_DATA", raising=False)
     assert str(data_folder()) == "data"
 
 
-def test_worlds_can_be_registered(monkeypatch):
-    monkeypatch.setattr(datasets, "_REGISTRY", dict(datasets._REGISTRY))
-    register_world("board", lambda size=6: checkerboard(size)[0], "even and odd")
+def test_a_dataset_of_your_own_can_be_registered(monkeypatch):
+    monkeypatch.setattr(datasets, "_REGISTERED", {})
+    board = Dataset.synthetic("board", "even and odd", lambda size=6: checkerboard(size)[0])
+    register_dataset(board)
     assert "board" in dataset_names()
     assert about_dataset("board").present
     assert len(dataset("board", size=8)) == 8
     with pytest.raises(DataError, match="already is a dataset 'board'"):
-        register_world("board", lambda: checkerboard()[0], "again")
+        register_dataset(board)
     with pytest.raises(DataError, match="is made by this package and takes no path"):
         dataset("board", "somewhere")
 
@@ -334,8 +346,61 @@ def test_every_dataset_states_its_terms(name):
     entry: Dataset = about_dataset(name)
     assert entry.about
     assert entry.terms
+    assert entry.built_in or entry.cite
     assert entry.built_in or entry.needs or entry.page.startswith("http")
-    assert all(source.sha256 is None or len(source.sha256) == 64 for source in entry.sources)
+    assert all(file.sha256 is None or len(file.sha256) == 64 for file in entry.files)
+
+
+@pytest.mark.parametrize("name", [name for name in dataset_names() if not about_dataset(name).built_in])
+def test_every_public_dataset_reads_its_sample(room, name):
+    entry = about_dataset(name)
+    for part in entry.needs or (name,):
+        assert about_dataset(part).sample, f"{part} has no sample to test its reader"
+        room(part, about_dataset(part).sample)
+    assert entry.present
+    log = dataset(name)
+    assert len(log) >= 2
+    assert log.items.size >= 2
+    assert log.catalog.n_items >= 2
+
+
+@pytest.mark.parametrize("name", [name for name in dataset_names() if about_dataset(name).built_in])
+def test_every_synthetic_dataset_is_determined_by_its_seed(name):
+    one, same, other = (dataset(name, users=24, seed=seed) for seed in (0, 0, 1))
+    assert about_dataset(name).present
+    assert len(one) == 24
+    assert one.digest == same.digest != other.digest
+
+
+@pytest.mark.parametrize("folder", [sources, synthetic])
+def test_every_file_is_a_dataset_or_begins_with_an_underscore(folder):
+    for path in Path(folder.__file__).parent.glob("[!_]*.py"):
+        module = importlib.import_module(f"{folder.__name__}.{path.stem}")
+        assert {entry.name for entry in module.DATASETS} <= set(dataset_names()), path
+
+
+def test_a_new_file_is_found_by_being_there(monkeypatch, tmp_path):
+    (tmp_path / "toys.py").write_text(
+        "from tacit.lab.data.datasets import Dataset\n"
+        "from tacit.lab.data.synthetic.small import checkerboard\n"
+        "DATASETS = (Dataset.synthetic('toy', 'a board', lambda users=6, seed=0: checkerboard(users)[0]),)\n"
+    )
+    (tmp_path / "_helper.py").write_text("raise RuntimeError('a helper is not imported')\n")
+    monkeypatch.setattr(synthetic, "__path__", [*synthetic.__path__, str(tmp_path)])
+    datasets._shipped.cache_clear()
+    try:
+        assert len(dataset("toy", users=8)) == 8
+    finally:
+        datasets._shipped.cache_clear()
+
+
+def test_a_former_name_is_accepted_with_a_warning():
+    with pytest.warns(RenamedWarning, match="The dataset 'tastes' is now called 'groups'"):
+        old = dataset("tastes", users=12)
+    assert old.digest == dataset("groups", users=12).digest
+    with pytest.warns(RenamedWarning):
+        assert open_log("tastes", 12, 0).digest == old.digest
+    assert "tastes" not in dataset_names()
 
 
 REAL = {
@@ -351,7 +416,7 @@ def test_real_counts(name):
         pytest.skip(f"{name} is not in {data_folder()}; set TACIT_DATA")
     file, *known = REAL[name]
     found = counts(dataset(name))
-    lines = read_bytes(find(name, data_folder() / name, file)).count(b"\n")
+    lines = read_bytes(find_file(name, data_folder() / name, file)).count(b"\n")
     assert found[2] == lines - file.endswith(".csv")
     if found[2] == known[2]:  # owners publish other editions too
         assert found == tuple(known)
@@ -361,7 +426,7 @@ def test_real_check_ins_of_italy():
     if not about_dataset("foursquare-italy").present:
         pytest.skip(f"foursquare-italy is not in {data_folder()}; set TACIT_DATA")
     assert dataset("foursquare-italy").items.size == 89_616
-    world = dataset("foursquare-italy", duplicates="latest", few="drop", least=20)
+    world = dataset("foursquare-italy", duplicates="latest", on_few="drop", min_events=20)
     assert (len(world), world.items.size) == (1_353, 66_971)
     assert int((world.lengths - np.floor(0.2 * world.lengths)).sum()) == 54_088
 

@@ -13,10 +13,10 @@ from tacit.errors import DataError
 from tacit.lab.data import Population
 from tacit.lab.data.selection import take
 from tacit.lab.data.synthetic import apps, movies
-from tacit.lab.data.synthetic.apps_settings import settings
+from tacit.lab.data.synthetic.apps import apps_settings
 from tacit.lab.evaluation.candidates import SeenBefore
 from tacit.lab.evaluation.protocols import load_protocol
-from tacit.lab.evaluation.sessions import clean, days_of
+from tacit.lab.evaluation.sessions import days_of, drop_quick_repeats
 from tacit.lab.plans.loader import load_plan
 from tacit.lab.runs.run import simulate
 
@@ -136,12 +136,12 @@ def test_the_library_asks_as_the_evaluation_above_does():
     """Two implementations of one protocol, one on arrays, one through every device's own score, agree to tie-breaking."""
     world = apps(150, seed=3)
     expected = StaticEvaluation(world).hit_rates()
-    log = clean(world)
+    log = drop_quick_repeats(world)
     day, protocol = days_of(log), load_protocol("seqmf")
     protocol = replace(protocol, offer=lambda split, seed: SeenBefore(split, plus_target=True))
     split = replace(protocol.split(world), train=take(log, day <= day.max() - 21))
     for row, name in zip(expected, ("random", "mru", "mfu", "sr", "sr-od")):
-        found = protocol.ask(simulate(load_plan(name), split.train, quiet=True), split).metrics
+        found = protocol.evaluate(simulate(load_plan(name), split.train, quiet=True), split).metrics
         np.testing.assert_allclose(
             [found[f"HR@{n}"] for n in (1, 3, 5)], row, atol=0.025 if name == "random" else 0.012
         )
@@ -207,8 +207,8 @@ def test_active_days_fill_the_span_and_follow_days():
 
 
 def test_the_three_settings_differ_as_they_say():
-    assert settings("strong").shared_links > 2 * settings("weak").shared_links
-    assert settings("strong").own_links < settings("weak").own_links
+    assert apps_settings("strong").shared_links > 2 * apps_settings("weak").shared_links
+    assert apps_settings("strong").own_links < apps_settings("weak").own_links
     world = apps(40, setting="apps500")
     assert world.catalog.n_items == 500
     assert np.unique(world.items).size > 120

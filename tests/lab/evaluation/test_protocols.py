@@ -13,11 +13,11 @@ from tacit.core.catalog import Catalog
 from tacit.device.round import adapt
 from tacit.errors import DataError, PlanError
 from tacit.lab.data import Population
-from tacit.lab.data.synthetic.small import tastes
-from tacit.lab.evaluation.candidates import Everything
+from tacit.lab.data.synthetic.small import taste_groups
+from tacit.lab.evaluation.candidates import AllItems
 from tacit.lab.evaluation.protocols import PROTOCOLS, load_protocol
-from tacit.lab.evaluation.scoring import newcomers, ranked, ranks, top_lists
-from tacit.lab.evaluation.splits import LeakWarning, Split, held_out_people, leave_last_out, temporal_ratio
+from tacit.lab.evaluation.scoring import new_user_homes, rank_targets, ranks, top_lists
+from tacit.lab.evaluation.splits import LeakWarning, Split, held_out_users, leave_last_out, temporal_ratio
 from tacit.lab.plans.loader import load_plan
 from tacit.lab.runs.run import simulate
 
@@ -41,15 +41,17 @@ def big_log():
 def answers(name, plan, log, seed=0):
     protocol = load_protocol(name)
     split = protocol.split(log, seed)
-    return protocol.ask(simulate(load_plan(plan), split.train, quiet=True), split, seed)
+    return protocol.evaluate(simulate(load_plan(plan), split.train, quiet=True), split, seed)
 
 
 @every
 @pytest.mark.filterwarnings("ignore::tacit.lab.evaluation.splits.LeakWarning")
-def test_every_protocol_asks_every_plan_kind(name):
+def test_every_protocol_evaluates_every_kind_of_plan(name):
     log = big_log()
     if name == "seqmf-week":  # a log of days, not of months
-        with pytest.raises(DataError, match=r"found no session of two events in the last 1 day\(s\); ask in more days"):
+        with pytest.raises(
+            DataError, match=r"found no session of two events in the last 1 day\(s\); test on more days"
+        ):
             answers(name, "random", log)
         log = replace(log, times=log.times / 20.1)
     found = {plan: answers(name, plan, log) for plan in ("random", "popularity", "mfu")}
@@ -67,12 +69,12 @@ def test_every_protocol_asks_every_plan_kind(name):
 
 
 def test_a_constant_scorer_scores_like_random():
-    """MRU with no session says 0 for everything: HR@10 is 10 in the number of candidates."""
-    log = tastes(600, 60, events=12)
+    """MRU with no session scores 0 everywhere: HR@10 is 10 in the number of candidates."""
+    log = taste_groups(600, 60, events=12)
     split = leave_last_out(log)
     run = simulate(load_plan("mru"), split.train, quiet=True)
     blank = Split(log, split.train, type(split.test)(*(_blank(f, v) for f, v in vars(split.test).items())))
-    found = ranks(run, blank, Everything())
+    found = ranks(run, blank, AllItems())
     free = 60 - split.train.lengths
     expected = float(np.mean(10 / free))
     # a mean of 600 coins: sd ≤ .02; 4 sd
@@ -87,7 +89,7 @@ def _blank(name, value):
 
 
 def test_full_ranking_by_hand():
-    log = tastes(50, 30, events=8)
+    log = taste_groups(50, 30, events=8)
     split = leave_last_out(log)
     run = simulate(load_plan("popularity"), split.train, quiet=True)
     counts = np.bincount(split.train.items, minlength=30)
@@ -100,7 +102,7 @@ def test_full_ranking_by_hand():
 
 
 def test_lists_by_hand():
-    log = tastes(50, 30, events=8)
+    log = taste_groups(50, 30, events=8)
     split = temporal_ratio(log)
     run = simulate(load_plan("popularity"), split.train, quiet=True)
     counts = np.bincount(split.train.items, minlength=30)
@@ -120,11 +122,11 @@ def _without_numbers(run, items, value=np.nan):
 
 def test_an_item_whose_score_is_no_number_comes_last_and_is_not_listed():
     way = load_protocol("full")
-    split = way.split(tastes(50, 30, events=8))
+    split = way.split(taste_groups(50, 30, events=8))
     run = simulate(load_plan("popularity"), split.train, quiet=True)
     item = int(np.bincount(split.test.target).argmax())
     one = _without_numbers(run, [item])
-    found, about = ranked(one, split), split.test.target == item
+    found, about = rank_targets(one, split), split.test.target == item
     assert not found.by_chance.any(), "every other item has a score of its own, nearly"
     free = 30 - split.train.lengths[split.test.device]
     np.testing.assert_array_equal(found.rank[about], free[about])
@@ -132,47 +134,47 @@ def test_an_item_whose_score_is_no_number_comes_last_and_is_not_listed():
     _, lists = top_lists(one, split, 5)
     assert (lists >= 0).all(), "the next best takes its place"
     assert not (lists == item).any()
-    assert not way.ask(one, split).doubts
+    assert not way.evaluate(one, split).warnings
 
 
 @pytest.mark.parametrize("score", [np.nan, 3.0], ids=["no number", "one number"])
-def test_who_is_ranked_by_chance_is_told(score):
+def test_users_ranked_by_chance_are_reported(score):
     way = load_protocol("full")
-    split = way.split(tastes(50, 30, events=8))
+    split = way.split(taste_groups(50, 30, events=8))
     run = simulate(load_plan("popularity"), split.train, quiet=True)
-    assert not way.ask(run, split).doubts
+    assert not way.evaluate(run, split).warnings
     same = _without_numbers(run, np.arange(30), score)
-    assert ranked(same, split).by_chance.all()
-    asked = way.ask(same, split)
-    np.testing.assert_array_equal(asked.by_chance, np.unique(split.test.device))
-    assert asked.doubts[0].startswith("chance ranks 50 of 50 people; half of the items or more have one score")
+    assert rank_targets(same, split).by_chance.all()
+    found = way.evaluate(same, split)
+    np.testing.assert_array_equal(found.by_chance, np.unique(split.test.device))
+    assert found.warnings[0].startswith("chance ranks 50 of 50 users; half of the items or more have one score")
 
 
-def test_lists_without_a_number_are_empty_and_told():
+def test_lists_without_scores_are_empty_and_reported():
     way = load_protocol("bench")
-    split = way.split(tastes(50, 30, events=8))
+    split = way.split(taste_groups(50, 30, events=8))
     run = simulate(load_plan("popularity"), split.train, quiet=True)
-    asked = way.ask(_without_numbers(run, np.arange(30)), split)
-    assert asked.metrics["HR@10"] == 0
-    assert asked.doubts[0].startswith("50 of 50 lists are empty: no candidate is left, or scores are no numbers")
-    assert not way.ask(run, split).doubts
+    found = way.evaluate(_without_numbers(run, np.arange(30)), split)
+    assert found.metrics["HR@10"] == 0
+    assert found.warnings[0].startswith("50 of 50 lists are empty: no candidate is left, or scores are no numbers")
+    assert not way.evaluate(run, split).warnings
 
 
-def test_people_never_met_are_answered_by_adapting():
+def test_new_users_are_evaluated_after_adapting():
     """A newcomer's vector solves the same system as if they had been trained on; nothing is kept of them."""
-    split = held_out_people(tastes(120, 40, events=15), seed=1)
+    split = held_out_users(taste_groups(120, 40, events=15), seed=1)
     run = simulate(load_plan("fcf").with_setting("rounds", 20), split.train, quiet=True)
     before = run.buckets[0].home.local["0"]["vector"].copy()
-    found = ranks(run, split, Everything("log"))
+    found = ranks(run, split, AllItems("log"))
     chance = np.mean([(1 + 40 - n) / 2 for n in split.log.lengths[split.test.device]])
     assert found.mean() < 0.9 * chance
     close(before, run.buckets[0].home.local["0"]["vector"])
-    homes = newcomers(run, split.people)
+    homes = new_user_homes(run, split.people)
     assert sum(bucket.ids.size for bucket in homes) == len(split.people)
 
 
 def test_an_empty_newcomer_is_answered_too():
-    split = held_out_people(tastes(60, 30, events=8))
+    split = held_out_users(taste_groups(60, 30, events=8))
     bare = Split(split.log, split.train, split.test, people=_empty(split.people))
     run = simulate(load_plan("fcf").with_setting("rounds", 2), split.train, quiet=True)
     assert (ranks(run, bare) >= 1).all()
@@ -188,11 +190,11 @@ def test_a_leaking_protocol_says_so():
     assert any("leak" in note for note in split.notes)
 
 
-def test_results_by_how_much_a_person_did():
-    log = tastes(200, 40, events=12)
+def test_results_by_length_of_history():
+    log = taste_groups(200, 40, events=12)
     protocol = load_protocol("full")
     split = protocol.split(log)
-    made = protocol.ask(simulate(load_plan("popularity"), split.train, quiet=True), split)
+    made = protocol.evaluate(simulate(load_plan("popularity"), split.train, quiet=True), split)
     groups = made.by_history("HR@10", split, parts=2)
     assert sum(one.users for one in groups.values()) == 200
     mean = sum(one.mean * one.users for one in groups.values()) / 200
@@ -207,7 +209,7 @@ def test_a_wrong_name_gets_the_nearest():
 
 
 def test_evaluation_does_not_depend_on_chunks(monkeypatch):
-    split = leave_last_out(tastes(70, 40, events=10))
+    split = leave_last_out(taste_groups(70, 40, events=10))
     run = simulate(load_plan("fcf").with_setting("rounds", 3), split.train, quiet=True)
     whole = ranks(run, split)
     monkeypatch.setattr("tacit.lab.evaluation.scoring.CHUNK_SCORES", dict.fromkeys(("cpu", "gpu"), 40 * 8))
@@ -216,8 +218,8 @@ def test_evaluation_does_not_depend_on_chunks(monkeypatch):
 
 
 @pytest.mark.parametrize("most", [0, 5_000, 100_000])
-def test_people_adapt_in_parties_of_any_size_and_each_once(monkeypatch, most):
-    split = held_out_people(tastes(90, 40, events=30), 0.4)
+def test_users_adapt_in_batches_of_any_size_and_once_each(monkeypatch, most):
+    split = held_out_users(taste_groups(90, 40, events=30), 0.4)
     run = simulate(load_plan("privrec").with_setting("rounds", 1), split.train, quiet=True)
     whole, adapted = ranks(run, split), []
 
@@ -239,7 +241,7 @@ def test_answering_a_devices_cases_together_changes_nothing(monkeypatch):
     protocol = load_protocol("seqmf")
     split = protocol.split(big_log(), 0)
     run = simulate(load_plan("sr-od"), split.train, quiet=True)
-    offered = protocol.offer(split, 0)
+    offered = protocol.make_candidates(split, 0)
     together = ranks(run, split, offered)
     monkeypatch.setattr("tacit.lab.evaluation.scoring._TOGETHER", 1)
     np.testing.assert_array_equal(together, ranks(run, split, offered))

@@ -1,4 +1,4 @@
-"""Evaluation where people repeat items: right answers known by hand, for every protocol, with and without repeats."""
+"""Evaluation with repeated items: expected values by hand, for every protocol, with and without repeats."""
 
 from dataclasses import replace
 
@@ -12,14 +12,14 @@ from tacit.core.catalog import Catalog
 from tacit.errors import DataError, PlanError
 from tacit.lab.analysis.report_data import report_data
 from tacit.lab.data import Population
-from tacit.lab.data.describe import describe
+from tacit.lab.data.describe import describe_log
 from tacit.lab.data.selection import owners
-from tacit.lab.data.synthetic.small import tastes
-from tacit.lab.evaluation.candidates import Everything, Sampled
+from tacit.lab.data.synthetic.small import taste_groups
+from tacit.lab.evaluation.candidates import AllItems, Sampled
 from tacit.lab.evaluation.protocols import PROTOCOLS, load_protocol
 from tacit.lab.evaluation.repeats import WORDS, choose_repeats, new_items_only, repeat_share, repeats_allowed
 from tacit.lab.evaluation.scoring import ranks
-from tacit.lab.evaluation.sessions import shuffle_ties, tied
+from tacit.lab.evaluation.sessions import shuffle_ties, tied_events
 from tacit.lab.evaluation.splits import LeakWarning, leave_last_out
 from tacit.lab.experiments.compare import compare
 from tacit.lab.experiments.trial import trial
@@ -39,22 +39,22 @@ def log_of(*people, n_items, times=True):
 
 
 def toy(n_items=8):
-    """Four people. Counted once a person, before the last event: item 0 four times, 1 three, 3 two, 2 once.
+    """Four users. Counted once a user, before the last event: item 0 four times, 1 three, 3 two, 2 once.
 
-    The first and the last person are asked for something they have.
+    The targets of the first and the last user are items they have.
     """
     return log_of([0, 1, 2, 0], [0, 1, 2], [0, 3, 1], [0, 1, 3, 1], n_items=n_items)
 
 
 def no_repeats(n_items=8):
-    """The same counts, but everybody is asked for something new: 3, 2, 1 and 2."""
+    """The same counts, but every target is new: 3, 2, 1 and 2."""
     return log_of([0, 1, 2, 3], [0, 1, 2], [0, 3, 1], [0, 1, 3, 2], n_items=n_items)
 
 
 def evaluated(name, log, repeats=None, plan="popularity"):
     way = load_protocol(name, repeats=repeats)
     split = way.split(log)
-    return way.ask(simulate(load_plan(plan), split.train, quiet=True), split)
+    return way.evaluate(simulate(load_plan(plan), split.train, quiet=True), split)
 
 
 def dcg(*found):
@@ -66,7 +66,7 @@ def dcg(*found):
 
 @pytest.mark.parametrize("name", ["full", "bench"])
 def test_new_items_only_by_hand(name):
-    """The second person lacks 2, 3 and what nobody has: 3 is before 2. The third lacks 1 and 2: 1 is first."""
+    """The second user lacks 2, 3 and the items of no user: 3 is before 2. The third lacks 1 and 2: 1 is first."""
     found = evaluated(name, toy(), "new")
     assert found.units.tolist() == [1, 2]
     assert found.metrics["NDCG@10"] == dcg(2, 1)
@@ -88,7 +88,7 @@ def test_without_repeats_by_hand(name):
     found = evaluated(name, no_repeats())
     assert found.metrics["NDCG@10"] == dcg(1, 2, 1, 1)
     assert found.parts == ()
-    assert found.treatment == "new items only: no person has an item twice"
+    assert found.treatment == "new items only: no user has an item twice"
 
 
 def test_sampled_candidates_by_hand():
@@ -107,7 +107,7 @@ def test_a_table_of_both_treatments_by_hand():
         assert [part.label for part in (new, everything, had, unseen)] == [
             "new items only",
             "repeats allowed",
-            "repeats allowed, items the person has",
+            "repeats allowed, items the user has",
             "repeats allowed, new items",
         ]
         assert [part.cases for part in (new, everything, had, unseen)] == [2, 4, 2, 2]
@@ -118,7 +118,7 @@ def test_a_table_of_both_treatments_by_hand():
 
 
 def test_popularity_cannot_win_by_what_is_left_out():
-    """Everybody is asked for what they have, and nobody has it for a reason: the answer says so instead of a number."""
+    """Every target is an item that the user has: an error instead of a number."""
     log = log_of([0, 1, 0], [0, 2, 2], n_items=30)
     with pytest.raises(DataError, match=r"All 2 test cases .* repeats='all'"):
         evaluated("full", log, "new")
@@ -129,9 +129,9 @@ def test_a_target_that_is_no_candidate_is_a_miss():
     split = leave_last_out(toy())
     run = simulate(load_plan("popularity"), split.train, quiet=True)
     last = np.iinfo(np.int32).max
-    assert ranks(run, split, Everything()).tolist() == [last, 2, 1, last]
-    assert ranks(run, split, Everything("log")).tolist() == [last, 2, 1, last]
-    assert ranks(run, split, Everything("nothing")).tolist() == [1, 4, 2, 2]
+    assert ranks(run, split, AllItems()).tolist() == [last, 2, 1, last]
+    assert ranks(run, split, AllItems("log")).tolist() == [last, 2, 1, last]
+    assert ranks(run, split, AllItems("nothing")).tolist() == [1, 4, 2, 2]
     wide = leave_last_out(toy(102))
     run = simulate(load_plan("popularity"), wide.train, quiet=True)
     assert ranks(run, wide, Sampled(wide, 99)).tolist() == [last, 2, 1, last]
@@ -165,7 +165,11 @@ def counts_of(train):
 def candidates_by_definition(name, split, case):
     """What may be listed for a test case, from the words of the protocol."""
     device, target, n = split.test.device[case], split.test.target[case], split.log.catalog.n_items
-    history = set(split.asked.items[split.asked.offsets[device] : split.asked.offsets[device + 1]].tolist())
+    history = set(
+        split.test_population.items[
+            split.test_population.offsets[device] : split.test_population.offsets[device + 1]
+        ].tolist()
+    )
     events = slice(split.log.offsets[device], split.log.offsets[device + 1])
     ever = set(split.log.items[events].tolist())
     before = set(split.log.items[split.log.offsets[device] : split.test.event[case]].tolist())
@@ -207,11 +211,11 @@ def test_ranks_agree_with_the_definition(name, repeats):
     log = long_log(repeats)
     if name == "seqmf-week":
         log = replace(log, times=log.times / 8)
-    for treatment in (None,) if PROTOCOLS[name].only else ("new", "all"):
+    for treatment in (None,) if PROTOCOLS[name].fixed_repeats else ("new", "all"):
         way = load_protocol(name, repeats=treatment)
         split = way.split(log)
         run = simulate(load_plan("popularity"), split.train, quiet=True)
-        got = ranks(run, split, way.offer(split, 0))
+        got = ranks(run, split, way.make_candidates(split, 0))
         for cut in (1, 5, 10):
             low, high = slow_hits(name, split, counts_of(split.train), cut).T
             assert (low <= (got <= cut)).all()
@@ -226,11 +230,11 @@ def test_lists_agree_with_the_definition(name, repeats):
         log = replace(
             log, items=np.concatenate([np.tile(np.arange(22) + u, 3)[:45] for u in range(30)]).astype(np.int32)
         )
-    for treatment in (None,) if PROTOCOLS[name].only else ("new", "all"):
+    for treatment in (None,) if PROTOCOLS[name].fixed_repeats else ("new", "all"):
         way = load_protocol(name, repeats=treatment)
         split = way.split(log)
         run = simulate(load_plan("popularity"), split.train, quiet=True)
-        answers, counts = way.ask(run, split), counts_of(split.train)
+        answers, counts = way.evaluate(run, split), counts_of(split.train)
         low, high = slow_hits(name, split, counts, 10).T
         per_person = [(low[mine].sum(), high[mine].sum()) for mine in _by_device(split, answers.units)]
         recalled = answers.values.get("HR@10")
@@ -249,10 +253,10 @@ def _by_device(split, devices):
 @pytest.mark.parametrize("repeats", ["new", "all"])
 @pytest.mark.parametrize("name", ["dplcf", "fedseqrec"])
 def test_sampled_rows_follow_the_treatment(name, repeats):
-    """The target, then 99 different others: such as the person never had, or any."""
+    """The target, then 99 different others: items that the user never had, or any."""
     way = load_protocol(name, repeats=repeats)
     split = way.split(long_log(True))
-    rows = way.offer(split, 0).rows(np.arange(len(split.test)))
+    rows = way.make_candidates(split, 0).rows(np.arange(len(split.test)))
     assert rows.shape[1] == 100
     assert (np.sort(rows, axis=1)[:, 1:] != np.sort(rows, axis=1)[:, :-1]).all()
     ever = [set(split.log.items[split.log.offsets[u] : split.log.offsets[u + 1]].tolist()) for u in split.test.device]
@@ -263,7 +267,7 @@ def test_sampled_rows_follow_the_treatment(name, repeats):
 @pytest.mark.filterwarnings("ignore::tacit.lab.evaluation.splits.LeakWarning")
 @pytest.mark.parametrize("repeats", [True, False], ids=["repeats", "none"])
 @pytest.mark.parametrize("name", sorted(PROTOCOLS))
-def test_no_case_of_new_items_only_asks_for_what_a_person_has(name, repeats):
+def test_no_target_of_new_items_only_is_an_item_of_the_user(name, repeats):
     log = long_log(repeats)
     if name == "seqmf-week":
         log = replace(log, times=log.times / 8)
@@ -278,7 +282,7 @@ def test_no_case_of_new_items_only_asks_for_what_a_person_has(name, repeats):
     assert ("new items only" if split.repeats == "new" else "repeats allowed") in split.treatment
     if split.repeats == "new":
         assert not split.seen.any()
-    answers = way.ask(simulate(load_plan("popularity"), split.train, quiet=True), split)
+    answers = way.evaluate(simulate(load_plan("popularity"), split.train, quiet=True), split)
     assert answers.treatment == split.treatment
     if answers.parts:
         whole = next(part for part in answers.parts if part.label == WORDS[split.repeats])
@@ -297,7 +301,7 @@ def test_the_choice_follows_the_log():
     few = choose_repeats(toy())
     assert (few.repeats, few.words) == (
         "new",
-        "new items only: 14 % of the events repeat an item of the same person; repeats='all' evaluates these too",
+        "new items only: 14 % of the events repeat an item of the same user; repeats='all' evaluates these too",
     )
     often = choose_repeats(log_of([0, 0, 0, 1], [1, 1, 1, 1, 0], n_items=2))
     assert often.repeats == "all"
@@ -311,12 +315,14 @@ def test_the_choice_is_made_once_for_a_search():
     log = log_of(*people, n_items=30)
     assert choose_repeats(log).repeats == "all"
     found = tune("popularity", log, {"rounds": [1]}, quiet=True)
-    assert found.test.answers.repeats == "all"
+    assert found.test.evaluation.repeats == "all"
     assert "repeats allowed" in found.to_dict()["treatment"]
 
 
 def test_a_treatment_that_makes_no_sense_is_refused():
-    with pytest.raises(PlanError, match=r"seqmf ranks what a person has used before.*repeats must be 'all', got 'new'"):
+    with pytest.raises(
+        PlanError, match=r"seqmf ranks items that a user has used before.*repeats must be 'all', got 'new'"
+    ):
         load_protocol("seqmf", repeats="new")
     with pytest.raises(PlanError, match=r"fpl merges repeated events.*repeats must be 'new', got 'all'"):
         load_protocol("fpl", repeats="all")
@@ -340,9 +346,9 @@ def test_both_treatments_can_be_made_from_either():
 def test_every_face_says_the_treatment():
     log = toy(30)
     run = simulate("popularity", log, protocol="full", repeats="all", quiet=True)
-    assert run.answers.treatment.startswith("repeats allowed")
+    assert run.evaluation.treatment.startswith("repeats allowed")
     assert run.evaluate() == run.metrics
-    assert run.answers.repeats == "all", "evaluating again keeps the treatment"
+    assert run.evaluation.repeats == "all", "evaluating again keeps the treatment"
     found = compare(["popularity", "mfu"], log, repeats="new", quiet=True)
     assert found.common.treatment == "new items only, as requested"
     assert found.to_dict()["treatment"] == "new items only, as requested"
@@ -355,21 +361,21 @@ def test_tables_and_reports_show_both_treatments(capsys):
     print_trials([tried])
     shown = " ".join(capsys.readouterr().out.split())
     assert "full: among all items not yet seen; new items only, as requested" in shown
-    for words in ("new items only │ 2 │ 0.815", "repeats allowed │ 4 │ 0.673", "2 of 4 test cases ask for an item"):
+    for words in ("new items only │ 2 │ 0.815", "repeats allowed │ 4 │ 0.673", "2 of 4 test cases have a target"):
         assert words in shown
     page = render([report_data(tried, sample=False)])
     assert "New items only, as requested." in page
     assert '<th scope="col" class="number">repeats allowed<small>4</small></th>' in page
     plain = render([report_data(trial(load_plan("popularity"), no_repeats(30), quiet=True), sample=False)])
-    assert "New items only: no person has an item twice." in plain
+    assert "New items only: no user has an item twice." in plain
     assert "repeats allowed<small>" not in plain
 
 
 def test_a_log_is_described_as_it_will_be_evaluated():
-    found = describe(tie_log())
+    found = describe_log(tie_log())
     assert (found.repeated, found.tied) == (pytest.approx(2 / 14), 0.25)
     assert found.evaluation == choose_repeats(toy()).words
-    assert describe(tastes(20, 30, events=5)).tied is None
+    assert describe_log(taste_groups(20, 30, events=5)).tied is None
 
 
 # ---- ties of time stamps ----
@@ -383,7 +389,7 @@ def tie_log():
     return replace(log, times=times)
 
 
-def test_ties_are_counted_and_told():
+def test_ties_are_counted_and_reported():
     split = load_protocol("full", repeats="all").split(tie_log())
     note = next(note for note in split.notes if "time stamp" in note)
     assert note == (
@@ -397,7 +403,7 @@ def test_ties_are_counted_and_told():
 
 def test_a_draw_moves_ties_alone_and_moves_them_evenly():
     log = tie_log()
-    assert tied(log).tolist() == [False, False, False, True] + [False] * 10
+    assert tied_events(log).tolist() == [False, False, False, True] + [False] * 10
     last = [int(shuffle_ties(log, seed).items[3]) for seed in range(200)]
     assert 70 < last.count(2) < 130
     assert set(last) == {0, 2}
@@ -424,10 +430,10 @@ def test_a_draw_keeps_each_event_whole(seed):
 
 def test_a_draw_needs_times():
     with pytest.raises(DataError, match=r"ties = 'random' needs times"):
-        load_protocol("full", ties="random").split(tastes(20, 30, events=5))
+        load_protocol("full", ties="random").split(taste_groups(20, 30, events=5))
 
 
-def test_a_leak_is_still_told():
+def test_a_leak_is_still_reported():
     with pytest.warns(LeakWarning):
         split = load_protocol("fedseqrec", repeats="all").split(long_log(True))
     assert any("leak" in note for note in split.notes)

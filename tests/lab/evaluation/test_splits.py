@@ -1,4 +1,4 @@
-"""Splits: who sees what, and that nobody is shown what comes after."""
+"""Splits: training data and test cases by hand, and no training on the future of a test case."""
 
 import numpy as np
 import pytest
@@ -8,15 +8,23 @@ from hypothesis import strategies as st
 from tacit.core.catalog import Catalog
 from tacit.errors import DataError
 from tacit.lab.data import Population, from_events
-from tacit.lab.data.selection import compact, core, owners, pick, take
-from tacit.lab.evaluation.candidates import Everything, Sampled, SeenBefore
-from tacit.lab.evaluation.sessions import active_people, at_least, clean, cycles_of, days_of, merge_repeats, sessions_of
+from tacit.lab.data.selection import compact, k_core, owners, pick, take
+from tacit.lab.evaluation.candidates import AllItems, Sampled, SeenBefore
+from tacit.lab.evaluation.sessions import (
+    active_users,
+    cycles_of,
+    days_of,
+    drop_quick_repeats,
+    merge_repeats,
+    sessions_of,
+    with_min_events,
+)
 from tacit.lab.evaluation.splits import (
     LeakWarning,
     calendar_days,
     cold_start,
     cycle,
-    held_out_people,
+    held_out_users,
     leave_last_out,
     month_sessions,
     temporal_ratio,
@@ -90,7 +98,7 @@ def test_temporal_ratio_by_hand():
     assert split.test.target.tolist() == [9, 0]  # ⌊.2·11⌋ = 2
     assert split.valid.target.tolist() == [8]  # ⌊.2·9⌋ = 1
     assert split.train.lengths.tolist() == [9, 2]
-    assert "1 of 2 devices are too short" in split.notes[0]
+    assert "1 of 2 devices have too few events" in split.notes[0]
 
 
 def test_calendar_days_and_sessions():
@@ -104,23 +112,23 @@ def test_calendar_days_and_sessions():
     assert split.test.recent[:, -2:].tolist() == [[-1, 2], [2, 3], [-1, 4], [-1, 7]]
     assert split.test.session[0] == split.test.session[1] != split.test.session[2]
     assert split.train.lengths.tolist() == [1, 0]
-    assert any("1 people have no training event" in note for note in split.notes)
-    assert any("items are asked for that training never saw" in note for note in split.notes)
+    assert any("1 users have no training event" in note for note in split.notes)
+    assert any("target items never occur in training" in note for note in split.notes)
 
 
-def test_held_out_people_take_no_part():
+def test_held_out_users_take_no_part():
     world = random_log(30, seed=2)
-    split = held_out_people(world, seed=1)
+    split = held_out_users(world, seed=1)
     assert len(split.train) + len(split.people) == len(world)
     assert (split.people.lengths == split.log.lengths // 2).all()
     assert split.test.target.tolist() == split.log.items[split.test.event].tolist()
-    again, other = held_out_people(world, seed=1), held_out_people(world, seed=2)
+    again, other = held_out_users(world, seed=1), held_out_users(world, seed=2)
     assert again.people.digest == split.people.digest != other.people.digest
 
 
 def test_held_out_positives_by_label():
     world = log(*[[(t, t) for t in range(4)]] * 5, labels=[5, 5, 2, 4] * 5)
-    split = held_out_people(world, positive=lambda label: label > 3)
+    split = held_out_users(world, positive=lambda label: label > 3)
     assert split.test.target.tolist() == [3]
 
 
@@ -145,7 +153,7 @@ def test_cold_start_by_days():
 
 def test_month_sessions_warn_that_they_leak():
     person = [(0, 1), (1, 2), (2, 3), (40, 4), (41, 5), (80, 6)]
-    with pytest.warns(LeakWarning, match="50% of the questions come before"):
+    with pytest.warns(LeakWarning, match="50% of the test cases precede training events"):
         split = month_sessions(log(person))
     assert split.test.target.tolist() == [3, 5]
     assert split.train.items.tolist() == [1, 2, 4]
@@ -155,13 +163,13 @@ def test_month_sessions_warn_that_they_leak():
     assert not any("leak" in note for note in last.notes)
 
 
-@pytest.mark.parametrize("split", [leave_last_out, temporal_ratio, calendar_days, held_out_people])
+@pytest.mark.parametrize("split", [leave_last_out, temporal_ratio, calendar_days, held_out_users])
 @pytest.mark.parametrize("seed", range(5))
-def test_nobody_is_trained_on_their_own_future(split, seed):
+def test_no_user_is_trained_on_their_own_future(split, seed):
     made = split(random_log(seed=seed))
-    asked = made.asked
+    evaluated = made.test_population
     for device, event in zip(made.test.device, made.test.event):
-        mine = asked.times[asked.offsets[device] : asked.offsets[device + 1]]
+        mine = evaluated.times[evaluated.offsets[device] : evaluated.offsets[device + 1]]
         assert (mine <= made.log.times[event]).all()
     assert not any("leak" in note for note in made.notes)
 
@@ -177,7 +185,7 @@ def test_days_cycles_and_who_is_active():
         for day in np.unique(days):
             assert np.unique(mine[days == day]).size == 1, "a day is not cut"
     busy = np.flatnonzero([np.unique(days_of(world)[person == u]).size >= 5 for u in range(len(world))])
-    balanced, calendar = (active_people(world, one, 5) for one in (cycle, cycles_of(world, 5, balanced=False)))
+    balanced, calendar = (active_users(world, one, 5) for one in (cycle, cycles_of(world, 5, balanced=False)))
     assert balanced.min() >= busy.size, "everybody with enough days is active in every cycle"
     assert balanced.sum() >= calendar.sum()
 
@@ -188,23 +196,23 @@ def test_a_cycle_is_answered_from_the_cycles_before():
     split = cycle(world, cycles, 2, gap=3 * DAY)
     assert (cycles[split.test.event] == 2).all()
     assert split.train.items.size == (cycles < 2).sum()
-    with pytest.raises(DataError, match="cycle asks in 1 to 3, got 0"):
+    with pytest.raises(DataError, match="cycle tests on cycles 1 to 3, got 0"):
         cycle(world, cycles, 0)
 
 
 def test_cleaning_drops_a_relaunch_within_three_seconds():
     second = 1 / DAY
     world = log([(1, 5), (1 + 2 * second, 5), (1 + 4 * second, 5), (1 + 5 * second, 6), (1 + 6 * second, 5)])
-    assert clean(world).items.tolist() == [5, 6, 5]
+    assert drop_quick_repeats(world).items.tolist() == [5, 6, 5]
 
 
 def test_merge_repeats_and_at_least():
     world = log([(1, 5), (2, 6), (3, 5)], [(1, 7)])
     merged = merge_repeats(world)
     assert merged.items.tolist() == [6, 5, 7]
-    assert len(at_least(merged, 2)) == 1
-    with pytest.raises(DataError, match="leaves nobody"):
-        at_least(merged, 9)
+    assert len(with_min_events(merged, 2)) == 1
+    with pytest.raises(DataError, match="leaves no user"):
+        with_min_events(merged, 9)
 
 
 def test_sessions_break_at_a_pause_and_between_people():
@@ -213,7 +221,7 @@ def test_sessions_break_at_a_pause_and_between_people():
     assert sessions_of(world).tolist() == [0, 0, 1, 2]
 
 
-def test_times_are_asked_for_in_a_sentence():
+def test_missing_times_are_one_sentence():
     world = log([(1, 0), (2, 1)])
     bare = Population(world.catalog, world.offsets, world.items)
     for split in (calendar_days, month_sessions):
@@ -231,12 +239,12 @@ def test_sampled_candidates_were_never_touched():
     assert rows.shape == (len(split.test), 51)
     assert 0 < split.seen.mean() < 1
     for row, device, target, seen in zip(rows, split.test.device, split.test.target, split.seen):
-        assert row[0] == (-1 if seen else target), "what the person has is no candidate"
+        assert row[0] == (-1 if seen else target), "items of the user are no candidates"
         mine = world.items[world.offsets[device] : world.offsets[device + 1]]
         assert not np.isin(row[1:], mine).any()
         assert np.unique(row).size == 51
     np.testing.assert_array_equal(rows, Sampled(split, 50, seed=1).rows(np.arange(len(split.test))))
-    with pytest.raises(DataError, match="somebody has fewer"):
+    with pytest.raises(DataError, match="some user has fewer"):
         Sampled(split, 195)
 
 
@@ -261,7 +269,7 @@ def test_seen_before_is_what_was_used_before_the_moment(plus_target):
         else:
             assert row[0] == -1
             assert set(row[row >= 0]) == before
-    assert Everything().rows(np.arange(3)) is None
+    assert AllItems().rows(np.arange(3)) is None
 
 
 def test_seen_in_training_is_what_training_holds():
@@ -273,10 +281,10 @@ def test_seen_in_training_is_what_training_holds():
         assert set(row[row >= 0]) == known | {target}
 
 
-def test_core_takes_until_nothing_changes():
+def test_the_core_is_filtered_until_nothing_changes():
     # item 2 has one user of two items; without it that user has a single event left and falls away too
     user, item = np.array([0, 0, 1, 1, 2, 2, 3]), np.array([0, 1, 0, 1, 1, 2, 2])
-    people = core(from_events(user, item), 2)
+    people = k_core(from_events(user, item), 2)
     assert (len(people), people.catalog.n_items, people.items.size) == (2, 2, 4)
-    with pytest.raises(DataError, match=r"core\(9\) leaves nobody; choose a smaller number"):
-        core(from_events(user, item), 9)
+    with pytest.raises(DataError, match=r"k_core\(9\) leaves no user; choose a smaller number"):
+        k_core(from_events(user, item), 9)

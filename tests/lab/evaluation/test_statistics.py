@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tacit.errors import DataError, PlanError
-from tacit.lab.evaluation.statistics import by_group, by_history, compare, compare_all, correct, interval
+from tacit.lab.evaluation.statistics import (
+    correct_p_values,
+    interval,
+    interval_by_group,
+    interval_by_history,
+    paired_test,
+    paired_tests,
+)
 
 RNG = np.random.default_rng(7)
 OURS = RNG.random(60)
@@ -58,7 +65,7 @@ def test_a_wider_level_is_a_wider_interval():
 
 def test_an_interval_reads_well():
     found = interval(np.full(1, 0.25))
-    assert str(found) == "0.2500 [0.2500, 0.2500] (95%, 1 user): one user says nothing about others"
+    assert str(found) == "0.2500 [0.2500, 0.2500] (95%, 1 user): one user allows no interval"
     assert str(interval(np.full(3, 0.1))).endswith("(95%, 3 users): every user has the same value")
     assert str(interval(COIN)).endswith("] (95%, 500 users)")
 
@@ -67,7 +74,7 @@ def test_an_interval_reads_well():
 
 
 def test_the_tests_are_scipys():
-    found = compare(OURS, THEIRS)
+    found = paired_test(OURS, THEIRS)
     assert found.t == pytest.approx(stats.ttest_rel(OURS, THEIRS).pvalue, rel=1e-6)
     assert found.wilcoxon == pytest.approx(stats.wilcoxon(OURS, THEIRS).pvalue, rel=1e-6)
     assert found.difference.mean == pytest.approx((OURS - THEIRS).mean())
@@ -77,14 +84,14 @@ def test_the_tests_are_scipys():
 
 
 def test_swapping_sides_swaps_the_sign_alone():
-    one, other = compare(OURS, THEIRS), compare(THEIRS, OURS)
+    one, other = paired_test(OURS, THEIRS), paired_test(THEIRS, OURS)
     assert (one.t, one.wilcoxon) == pytest.approx((other.t, other.wilcoxon))
     assert one.difference.mean == pytest.approx(-other.difference.mean)
 
 
 def test_chance_alone_is_found_as_often_as_it_says():
     rng = np.random.default_rng(1)
-    found = [compare(*rng.random((2, 30)), resamples=1) for _ in range(400)]
+    found = [paired_test(*rng.random((2, 30)), resamples=1) for _ in range(400)]
     for p in (np.array([one.t for one in found]), np.array([one.wilcoxon for one in found])):
         # Binomial(400, 0.1): sd 6; 4 sd.
         assert np.sum(p < 0.1) == pytest.approx(40, abs=24)
@@ -106,7 +113,7 @@ def test_chance_alone_is_found_as_often_as_it_says():
     ],
 )
 def test_corners_say_a_sentence_and_warn_of_nothing(ours, theirs, t, wilcoxon, note):
-    found = compare(np.array(ours), np.array(theirs))
+    found = paired_test(np.array(ours), np.array(theirs))
     assert found.t == pytest.approx(stats.ttest_rel(ours, theirs).pvalue if t is None else t)
     assert found.wilcoxon == pytest.approx(wilcoxon)
     assert found.note == note
@@ -115,7 +122,7 @@ def test_corners_say_a_sentence_and_warn_of_nothing(ours, theirs, t, wilcoxon, n
 
 def test_differences_that_rounding_makes_are_ties():
     ours, theirs = np.array([3, 2, 9, 8, 5, 6, 7, 1]), np.array([2, 1, 8, 9, 3, 4, 5, 2])
-    tenths = compare(ours / 10, theirs / 10)
+    tenths = paired_test(ours / 10, theirs / 10)
     assert np.unique(np.abs(ours / 10 - theirs / 10)).size > 2  # what should be 0.1 and 0.2
     assert tenths.wilcoxon == pytest.approx(stats.wilcoxon(ours, theirs).pvalue)
     assert tenths.wilcoxon != pytest.approx(stats.wilcoxon(ours / 10, theirs / 10).pvalue)
@@ -123,7 +130,7 @@ def test_differences_that_rounding_makes_are_ties():
 
 def test_a_comparison_reads_well():
     ours, theirs = np.array([0.0, 0.0, 1.0, 1.0]), np.zeros(4)
-    text = str(compare(ours, theirs, "fcf − popularity", resamples=50))
+    text = str(paired_test(ours, theirs, "fcf − popularity", resamples=50))
     assert text.startswith("fcf − popularity: +0.5000 [+")
     assert "(95%, 4 users), p = 0.18 (t, uncorrected), paired t 0.18, Wilcoxon 0.5: Wilcoxon's" in text
 
@@ -133,18 +140,18 @@ def test_a_comparison_reads_well():
 
 def test_corrections_with_known_answers():
     p = np.array([0.01, 0.04, 0.03, 0.005])
-    assert correct(p, "holm") == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert correct(p, "bonferroni") == pytest.approx([0.04, 0.16, 0.12, 0.02])
-    assert correct(p, "none") == pytest.approx(p)
-    assert correct(np.array([0.7, 0.9]), "holm").tolist() == [1.0, 1.0]
+    assert correct_p_values(p, "holm") == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert correct_p_values(p, "bonferroni") == pytest.approx([0.04, 0.16, 0.12, 0.02])
+    assert correct_p_values(p, "none") == pytest.approx(p)
+    assert correct_p_values(np.array([0.7, 0.9]), "holm").tolist() == [1.0, 1.0]
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_holm_lies_between_nothing_and_bonferroni_and_keeps_the_order(p):
     p = np.array(p)
-    holm = correct(p, "holm")
+    holm = correct_p_values(p, "holm")
     assert (p <= holm).all()
-    assert (holm <= correct(p, "bonferroni")).all()
+    assert (holm <= correct_p_values(p, "bonferroni")).all()
     assert (np.diff(holm[np.argsort(p)]) >= 0).all()
 
 
@@ -152,13 +159,13 @@ def test_holm_lies_between_nothing_and_bonferroni_and_keeps_the_order(p):
 @pytest.mark.parametrize("correction", ["holm", "bonferroni", "none"])
 def test_compare_all_corrects_the_chosen_test(test, correction):
     others = {"close": OURS + 0.01 * RNG.standard_normal(60), "far": THEIRS, "same": OURS}
-    found = compare_all(OURS, others, test=test, correction=correction)
+    found = paired_tests(OURS, others, test=test, correction=correction)
     assert [one.name for one in found] == ["close", "far", "same"]
-    raw = np.array([getattr(compare(OURS, theirs), test) for theirs in others.values()])
-    assert [one.p for one in found] == pytest.approx(correct(raw, correction))
+    raw = np.array([getattr(paired_test(OURS, theirs), test) for theirs in others.values()])
+    assert [one.p for one in found] == pytest.approx(correct_p_values(raw, correction))
     assert found[0].correction == f"{test}, {correction} of 3"
     assert found[2].p == 1
-    assert compare_all(OURS, {}) == []
+    assert paired_tests(OURS, {}) == []
 
 
 # ---- groups ----
@@ -166,14 +173,14 @@ def test_compare_all_corrects_the_chosen_test(test, correction):
 
 def test_groups_have_means_and_counts():
     groups = np.array([2, 1, 2, 1, 1])
-    found = by_group(np.array([1.0, 0.0, 0.5, 0.0, 0.6]), groups, {1: "few", 2: "many"})
+    found = interval_by_group(np.array([1.0, 0.0, 0.5, 0.0, 0.6]), groups, {1: "few", 2: "many"})
     assert list(found) == ["few", "many"]
     assert [(one.mean, one.users) for one in found.values()] == [(pytest.approx(0.2), 3), (0.75, 2)]
 
 
 def test_groups_by_history_are_about_equal_and_in_order():
     lengths = RNG.permutation(np.arange(100))
-    found = by_history(lengths / 100, lengths, parts=4)
+    found = interval_by_history(lengths / 100, lengths, parts=4)
     assert [one.users for one in found.values()] == [25, 25, 25, 25]
     assert list(found) == ["0 to 24 events", "25 to 49 events", "50 to 74 events", "75 to 99 events"]
     assert [one.mean for one in found.values()] == pytest.approx([0.12, 0.37, 0.62, 0.87])
@@ -181,10 +188,10 @@ def test_groups_by_history_are_about_equal_and_in_order():
 
 def test_users_with_equal_histories_stay_together():
     lengths = np.array([1] * 80 + [5] * 15 + [9] * 5)
-    found = by_history(np.ones(100), lengths, parts=4)
+    found = interval_by_history(np.ones(100), lengths, parts=4)
     assert {name: one.users for name, one in found.items()} == {"1 event": 80, "5 to 9 events": 20}
-    assert list(by_history(np.ones(100), np.full(100, 3))) == ["3 events"]
-    assert sum(one.users for one in by_history(np.ones(100), lengths, parts=1).values()) == 100
+    assert list(interval_by_history(np.ones(100), np.full(100, 3))) == ["3 events"]
+    assert sum(one.users for one in interval_by_history(np.ones(100), lengths, parts=1).values()) == 100
 
 
 # ---- mistakes ----
@@ -198,12 +205,20 @@ def test_users_with_equal_histories_stay_together():
         (lambda: interval(np.array([1.0, np.nan])), DataError, "finite number, user 1's is not."),
         (lambda: interval(OURS, level=95), PlanError, "level must lie between 0 and 1, got 95"),
         (lambda: interval(OURS, resamples=0), PlanError, "resamples must be at least 1, got 0"),
-        (lambda: compare(OURS, THEIRS[1:]), DataError, "needs the same users twice, got 60 and 59 values."),
-        (lambda: compare_all(OURS, {}, test="wilcox"), PlanError, r"no test 'wilcox'; did you mean 'wilcoxon'\?"),
-        (lambda: correct(OURS, "hom"), PlanError, r"correct has no correction 'hom'; did you mean 'holm'\?"),
-        (lambda: by_group(OURS, np.ones(3)), DataError, "Every user needs a group, got 60 values and 3 groups."),
-        (lambda: by_history(OURS, np.ones(3)), DataError, "Every user needs a length, got 60 values and 3 lengths."),
-        (lambda: by_history(OURS, np.ones(60), parts=0), PlanError, "parts must be at least 1, got 0"),
+        (lambda: paired_test(OURS, THEIRS[1:]), DataError, "needs the same users twice, got 60 and 59 values."),
+        (lambda: paired_tests(OURS, {}, test="wilcox"), PlanError, r"no test 'wilcox'; did you mean 'wilcoxon'\?"),
+        (lambda: correct_p_values(OURS, "hom"), PlanError, r"correct has no correction 'hom'; did you mean 'holm'\?"),
+        (
+            lambda: interval_by_group(OURS, np.ones(3)),
+            DataError,
+            "Every user needs a group, got 60 values and 3 groups.",
+        ),
+        (
+            lambda: interval_by_history(OURS, np.ones(3)),
+            DataError,
+            "Every user needs a length, got 60 values and 3 lengths.",
+        ),
+        (lambda: interval_by_history(OURS, np.ones(60), parts=0), PlanError, "parts must be at least 1, got 0"),
     ],
 )
 def test_mistakes_are_one_sentence(call, error, sentence):

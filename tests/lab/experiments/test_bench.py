@@ -1,4 +1,4 @@
-"""The bench on logs that are made in a second: rows are what was measured, kept at once, and made again when they must be."""
+"""The bench on small logs: rows hold what was measured, are saved at once, and are made again where something changed."""
 
 import json
 from dataclasses import replace
@@ -10,15 +10,21 @@ from typer.testing import CliRunner
 from tacit.cli import app
 from tacit.errors import PlanError, RunError
 from tacit.lab.data.selection import take
-from tacit.lab.evaluation.candidates import Everything
+from tacit.lab.evaluation.candidates import AllItems
 from tacit.lab.evaluation.repeats import choose_repeats
 from tacit.lab.evaluation.scoring import ranks, top_lists
 from tacit.lab.experiments import bench as benched
-from tacit.lab.experiments.bench import Book, Options, bench, logs, make, place
-from tacit.lab.experiments.bench.advice import NEEDS, advice, best
-from tacit.lab.experiments.bench.results import fits
-from tacit.lab.experiments.bench.tables import claimed, merged, table, tables
-from tacit.lab.experiments.bench.worker import Worker
+from tacit.lab.experiments.bench import BenchOptions, ResultsFile, Worker, bench, rows
+from tacit.lab.experiments.bench.rows import bench_log, measure, why_not
+from tacit.lab.experiments.bench.tables import (
+    NEEDS,
+    advice,
+    average_seeds,
+    bench_tables,
+    best_plans,
+    claim_text,
+    log_table,
+)
 from tacit.lab.plans.loader import load_plan
 from tacit.lab.runs.run import simulate
 
@@ -31,45 +37,45 @@ TINY = {
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch, tmp_path):
-    """Worlds of a few people, and no other log on this machine."""
-    small = replace(logs.SIZES["small"], world=TINY)
-    monkeypatch.setitem(logs.SIZES, "small", small)
+    """Synthetic logs of a few users, and no other log on this machine."""
+    small = replace(rows.SIZES["small"], synthetic=TINY)
+    monkeypatch.setitem(rows.SIZES, "small", small)
     monkeypatch.setenv("TACIT_DATA", str(tmp_path / "nothing"))
 
 
 # ---- rows ----
 
 
-def test_a_row_says_what_the_device_s_own_ranking_says():
-    where = place("movies", "small")
-    row = make(load_plan("fcf"), where, 0)
-    found = ranks(simulate("fcf", where.split.train, quiet=True), where.split, Everything())
-    seen = np.isin(where.split.test.target, where.split.train.items)
+def test_a_row_has_the_metrics_of_the_devices_own_ranking():
+    log = bench_log("movies", "small")
+    row = measure(load_plan("fcf"), log, 0)
+    found = ranks(simulate("fcf", log.split.train, quiet=True), log.split, AllItems())
+    seen = np.isin(log.split.test.target, log.split.train.items)
     assert row["metrics"]["HR@10"] == pytest.approx(np.mean((found <= 10) & seen), abs=1 / 40)
     low, high = row["intervals"]["NDCG@10"]
     assert low <= row["metrics"]["NDCG@10"] <= high
-    assert (row["devices"], row["device"], row["questions"]) == (40, "person", len(where.split.test))
+    assert (row["devices"], row["device"], row["questions"]) == (40, "person", len(log.split.test))
     assert row["bytes_up"] > 0
     assert row["claim"]["epsilon"] == np.inf
     assert "ε = ∞ per run" in row["says"]
     assert row["candidates"] == "all training items not yet seen"
 
 
-def test_where_people_come_back_what_they_have_is_listed():
-    where = place("apps", "small")
-    assert choose_repeats(where.log).repeats == where.split.repeats == "all"
-    assert choose_repeats(place("movies", "small").log).repeats == "new"
-    row = make(load_plan("mfu"), where, 0)
+def test_with_many_repeats_items_of_the_user_are_listed():
+    log = bench_log("apps", "small")
+    assert choose_repeats(log.log).repeats == log.split.repeats == "all"
+    assert choose_repeats(bench_log("movies", "small").log).repeats == "new"
+    row = measure(load_plan("mfu"), log, 0)
     assert row["candidates"] == "all training items"
-    assert row["metrics"]["HR@10"] > 0.5  # what somebody uses most is what they use next
-    run = simulate("mfu", where.split.train, quiet=True)
-    devices, lists = top_lists(run, where.split, 3, again=True)
+    assert row["metrics"]["HR@10"] > 0.5  # the most used item is often the next
+    run = simulate("mfu", log.split.train, quiet=True)
+    devices, lists = top_lists(run, log.split, 3, with_seen=True)
     own = [
-        np.bincount(where.split.train.items[a:b]).argmax()
+        np.bincount(log.split.train.items[a:b]).argmax()
         for a, b in zip(run.population.offsets, run.population.offsets[1:])
     ]
     assert np.mean(lists[:, 0] == np.array(own)[devices]) > 0.9
-    _, new = top_lists(run, where.split, 3)
+    _, new = top_lists(run, log.split, 3)
     assert all(
         not set(some[some >= 0]) & set(run.population.items[run.population.offsets[d] : run.population.offsets[d + 1]])
         for d, some in zip(devices, new)
@@ -77,12 +83,12 @@ def test_where_people_come_back_what_they_have_is_listed():
 
 
 @pytest.mark.slow
-def test_organisations_learn_and_people_are_asked(monkeypatch):
-    where = place("movies-16", "small")
+def test_organisations_train_and_users_are_tested(monkeypatch):
+    log = bench_log("movies-16", "small")
     plan = load_plan("fedavg-seqrec").with_setting("rounds", 1).with_setting("hyper.steps", 1)
-    row = make(plan, where, 0)
+    row = measure(plan, log, 0)
     assert (row["devices"], row["device"]) == (16, "organisation")
-    assert row["questions"] == len(where.split.test)
+    assert row["questions"] == len(log.split.test)
 
 
 @pytest.mark.parametrize(
@@ -94,98 +100,96 @@ def test_organisations_learn_and_people_are_asked(monkeypatch):
     ],
 )
 def test_what_cannot_run_says_why(plan, why):
-    row = make(load_plan(plan), place("movies", "small"), 0)
+    row = measure(load_plan(plan), bench_log("movies", "small"), 0)
     assert row["why"] == why
     assert "metrics" not in row
 
 
-def test_a_network_too_large_for_the_size_is_said_with_its_size():
-    assert fits(load_plan("fedseqrec-paper"), place("movies-16", "small")) == (
+def test_a_network_too_large_for_the_size_is_reported_with_its_size():
+    assert why_not(load_plan("fedseqrec-paper"), bench_log("movies-16", "small")) == (
         "trains 1,884,406 numbers, too many for this size"
     )
 
 
-def test_a_refusal_of_the_library_is_the_reason():
-    where = place("movies", "small")
+def test_an_error_of_the_library_is_the_reason():
+    log = bench_log("movies", "small")
     plan = load_plan("fcf").with_setting("trains", ["Q"])
-    assert make(plan, where, 0)["why"] == "fcf: trains names 'Q', but the parameters are ['items']."
+    assert measure(plan, log, 0)["why"] == "fcf: trains names 'Q', but the parameters are ['items']."
 
 
-def test_some_people_are_always_the_same_ones():
-    log = place("movies", "small").log
-    one, other = logs.some(log, 10), logs.some(log, 10)
+def test_the_sample_of_users_is_fixed():
+    log = bench_log("movies", "small").log
+    one, other = rows.sample_users(log, 10), rows.sample_users(log, 10)
     assert one.digest == other.digest
     assert len(one) == 10
-    assert logs.some(log, 40) is log
+    assert rows.sample_users(log, 40) is log
     assert one.catalog.n_items == np.unique(one.items).size
 
 
-# ---- the book ----
+# ---- the results file ----
 
 
-def test_rows_are_kept_at_once_and_made_once(tmp_path, monkeypatch):
+def test_rows_are_saved_at_once_and_made_once(tmp_path, monkeypatch):
     out = tmp_path / "bench.json"
-    asked = Options(data=("movies",), plans=("random", "handshake"))
-    book = bench(asked, out)
-    assert len(json.loads(out.read_text())["rows"]) == len(book.rows) == 2
+    options = BenchOptions(data=("movies",), plans=("random", "handshake"))
+    results = bench(options, out)
+    assert len(json.loads(out.read_text())["rows"]) == len(results.rows) == 2
     made = []
-    monkeypatch.setattr(benched.worker, "make", lambda plan, *_: made.append(plan.name) or {})
-    bench(asked, out)
+    monkeypatch.setattr(benched, "measure", lambda plan, *_: made.append(plan.name) or {})
+    bench(options, out)
     assert made == []
     kept = json.loads(out.read_text())
     kept["rows"][0]["digest"] = "another"
     out.write_text(json.dumps(kept))
-    monkeypatch.setattr(
-        benched.worker, "make", lambda plan, where, seed: made.append(plan.name) or make(plan, where, seed)
-    )
-    bench(asked, out)
+    monkeypatch.setattr(benched, "measure", lambda plan, log, seed: made.append(plan.name) or measure(plan, log, seed))
+    bench(options, out)
     assert made == ["handshake"]
 
 
-def test_other_people_make_a_row_again(tmp_path):
-    where, plan = place("movies", "small"), load_plan("random")
-    book = Book(tmp_path / "b.json", "small", {})
-    book.write(make(plan, where, 0))
-    assert book.holds(where, plan, 0)
-    keep = np.arange(where.log.items.size) != 3
-    assert not book.holds(replace(where, log=take(where.log, keep)), plan, 0)
-    assert not book.holds(where, plan, 1)
+def test_a_changed_log_makes_a_row_again(tmp_path):
+    log, plan = bench_log("movies", "small"), load_plan("random")
+    results = ResultsFile(tmp_path / "b.json", "small", {})
+    results.write(measure(plan, log, 0))
+    assert results.holds(log, plan, 0)
+    keep = np.arange(log.log.items.size) != 3
+    assert not results.holds(replace(log, log=take(log.log, keep)), plan, 0)
+    assert not results.holds(log, plan, 1)
 
 
-def test_a_row_that_ran_out_of_time_is_tried_with_more(tmp_path):
-    where, plan = place("movies", "small"), load_plan("random")
-    book = Book(tmp_path / "b.json", "small", {})
-    late = {**make(plan, where, 0), "limit": 10.0}
-    book.write(late)
-    assert book.holds(where, plan, 0, 10.0)
-    assert not book.holds(where, plan, 0, 20.0)
-    assert not book.holds(where, plan, 0, None)
+def test_a_row_that_ran_out_of_time_is_repeated_with_more(tmp_path):
+    log, plan = bench_log("movies", "small"), load_plan("random")
+    results = ResultsFile(tmp_path / "b.json", "small", {})
+    late = {**measure(plan, log, 0), "limit": 10.0}
+    results.write(late)
+    assert results.holds(log, plan, 0, 10.0)
+    assert not results.holds(log, plan, 0, 20.0)
+    assert not results.holds(log, plan, 0, None)
 
 
-def test_a_file_of_something_else_is_refused(tmp_path):
+def test_a_file_of_another_kind_is_refused(tmp_path):
     path = tmp_path / "b.json"
     path.write_text("{}")
     with pytest.raises(RunError, match=r"b\.json holds no rows of the bench; name another file with --out\."):
-        Book.open(path, "small")
+        ResultsFile.open(path, "small")
     path.write_text(json.dumps({"size": "paper", "rows": []}))
     with pytest.raises(RunError, match=r"holds rows of size paper, these are small; name another file with --out\."):
-        Book.open(path, "small")
+        ResultsFile.open(path, "small")
 
 
 def test_unknown_names_are_refused(tmp_path):
     with pytest.raises(PlanError, match="The bench has no log 'movie'; did you mean 'movies'"):
-        bench(Options(data=("movie",)), tmp_path / "b.json")
-    with pytest.raises(PlanError, match="The shelf has no plan 'fcv'; did you mean 'fcf'"):
-        bench(Options(plans=("fcv",)), tmp_path / "b.json")
+        bench(BenchOptions(data=("movie",)), tmp_path / "b.json")
+    with pytest.raises(PlanError, match="Tacit has no plan 'fcv'; did you mean 'fcf'"):
+        bench(BenchOptions(plans=("fcv",)), tmp_path / "b.json")
     with pytest.raises(PlanError, match="The size of the bench must be small or paper, got 'tall'"):
-        bench(Options(size="tall"), tmp_path / "b.json")
+        bench(BenchOptions(size="tall"), tmp_path / "b.json")
 
 
 # ---- the worker ----
 
 
-class Line:
-    """A process that never answers, or is gone."""
+class Connection:
+    """A connection to a process that never responds, or has ended."""
 
     def __init__(self, gone):
         self.gone = gone
@@ -202,21 +206,21 @@ class Line:
 @pytest.mark.parametrize(
     ("gone", "why"), [(False, "more than 5 seconds here"), (True, "the system ended it; most often")]
 )
-def test_what_takes_too_long_is_given_up_and_says_so(monkeypatch, gone, why):
+def test_a_row_over_the_time_limit_is_given_up(monkeypatch, gone, why):
     worker = Worker("small", 5.0)
-    monkeypatch.setattr(worker, "_start", lambda name: Line(gone))
-    row = worker.make(load_plan("random"), place("movies", "small"), 0)
+    monkeypatch.setattr(worker, "_start", lambda name: Connection(gone))
+    row = worker.make(load_plan("random"), bench_log("movies", "small"), 0)
     assert row["why"].startswith(why)
     assert row["limit"] == 5.0
 
 
 @pytest.mark.slow
-def test_a_process_of_its_own_makes_the_same_row():
+def test_a_separate_process_makes_the_same_row():
     plan = load_plan("mfu")
-    where = place("tastes", "small")
+    log = bench_log("groups", "small")
     with Worker("small", 300.0) as worker:
-        row = worker.make(plan, where, 0)
-    here = make(plan, where, 0)
+        row = worker.make(plan, log, 0)
+    here = measure(plan, log, 0)
     assert {**row, "seconds": 0} == {**here, "seconds": 0}
 
 
@@ -256,8 +260,8 @@ ROWS = [
 ]
 
 
-def test_a_table_is_in_order_and_says_what_could_not_run():
-    lines = table(merged(ROWS)).splitlines()
+def test_a_table_is_sorted_and_says_what_could_not_run():
+    lines = log_table(average_seeds(ROWS)).splitlines()
     assert [line.split("`")[1] for line in lines[2:]] == [
         "pot",
         "fcf",
@@ -273,55 +277,55 @@ def test_a_table_is_in_order_and_says_what_could_not_run():
     )
     assert "| raw data | a model |" in lines[2]
     assert lines[-1].endswith("| for organisations, and this log has none |")
-    assert tables(ROWS).startswith(
+    assert bench_tables(ROWS).startswith(
         "**films, tiny**\n\nAmong all training items; repeats allowed, as requested.\n\n| plan"
     )
 
 
 def test_seeds_are_averaged():
-    (one,) = merged([row("fcf", 0.1), {**row("fcf", 0.3), "seed": 1}])
+    (one,) = average_seeds([row("fcf", 0.1), {**row("fcf", 0.3), "seed": 1}])
     assert one["metrics"]["NDCG@10"] == pytest.approx(0.2)
     assert one["seeds"] == [0, 1]
 
 
-def test_logs_stand_in_the_order_of_the_bench():
+def test_logs_are_in_the_order_of_the_bench():
     rows = [row("fcf", 0.1, data=name) for name in ("films", "apps", "movies")]
-    assert [one["data"] for one in merged(rows)] == ["movies", "apps", "films"]
+    assert [one["data"] for one in average_seeds(rows)] == ["movies", "apps", "films"]
 
 
-def test_infinity_is_printed_as_it_is():
-    assert claimed(ROWS[0]["claim"]).startswith("ε = ∞ a run")
-    assert claimed({**ROWS[4]["claim"], "epsilon": "inf"}).startswith("ε = ∞ a run")
-    assert claimed({**ROWS[4]["claim"], "delta": 1e-6}).startswith("ε = 8, δ = 1e-06 a run")
+def test_an_infinite_epsilon_is_printed_as_infinity():
+    assert claim_text(ROWS[0]["claim"]).startswith("ε = ∞ a run")
+    assert claim_text({**ROWS[4]["claim"], "epsilon": "inf"}).startswith("ε = ∞ a run")
+    assert claim_text({**ROWS[4]["claim"], "delta": 1e-6}).startswith("ε = 8, δ = 1e-06 a run")
 
 
 def test_advice_is_the_best_that_meets_the_need():
-    chosen = {need: rows["films"]["plan"] for need, rows in best(ROWS).items()}
+    chosen = {need: rows["films"]["plan"] for need, rows in best_plans(ROWS).items()}
     assert chosen == {
         "nothing may leave the device": "home",
-        "nobody is trusted; a whole person is hidden": "signs",
+        "no party is trusted; the ε protects a user": "signs",
         "the server is trusted to add noise": "noised",
-        "raw data stay at home; nothing is promised": "fcf",
+        "raw data stay on the device; no ε is promised": "fcf",
         "raw data may be pooled": "pot",
     }
     text = advice(ROWS)
     assert text.splitlines()[0] == "| if | films (0.050) |"
-    assert "| *`noised` 0.030* |" in text  # it does not beat the yardstick
+    assert "| *`noised` 0.030* |" in text  # not above the baseline
     assert "| `signs` 0.060 |" in text
     assert len(NEEDS) == 8
 
 
-# ---- the face ----
+# ---- the command line ----
 
 
-def said(*words):
+def invoke(*words):
     return CliRunner().invoke(app, ["reproduce", *words])
 
 
 def test_the_bench_from_the_command_line(tmp_path, monkeypatch):
-    monkeypatch.setattr("tacit.cli.bench.LIMIT", {})
+    monkeypatch.setattr("tacit.cli.reproduce.BENCH_LIMIT", {})
     out = tmp_path / "b.json"
-    made = said("--all", "--data", "movies", "--plan", "random", "--plan", "handshake", "--out", str(out))
+    made = invoke("--all", "--data", "movies", "--plan", "random", "--plan", "handshake", "--out", str(out))
     if made.exception:
         raise made.exception
     assert "| `random` | 0." in made.stdout
@@ -329,9 +333,9 @@ def test_the_bench_from_the_command_line(tmp_path, monkeypatch):
     assert json.loads(out.read_text())["protocol"] == "bench"
 
 
-def test_what_belongs_to_a_paper_is_refused():
+def test_options_of_a_paper_are_refused():
     for words, option in ((["dplcf"], "paper"), (["--table", "1"], "--table")):
-        found = said("--all", *words)
+        found = invoke("--all", *words)
         assert found.exit_code != 0
         assert f"takes no {option}" in " ".join(found.output.split())
-    assert "belong to --all" in " ".join(said("dplcf", "--plan", "fcf").output.replace("│", " ").split())
+    assert "belong to --all" in " ".join(invoke("dplcf", "--plan", "fcf").output.replace("│", " ").split())

@@ -12,18 +12,18 @@ import typer
 from scipy import stats
 
 import tacit
-from tacit.cli.compare import compare_plans
-from tacit.cli.tune import tune_plan
+from tacit.cli.compare import command as compare_plans
+from tacit.cli.tune import command as tune_plan
 from tacit.core.plan import Plan
 from tacit.errors import DataError, PlanError, RunError
-from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.evaluation.statistics import interval
-from tacit.lab.experiments.compare import compare, listening
+from tacit.lab.experiments.compare import collect_warnings, compare
 from tacit.lab.experiments.comparison import Comparison
-from tacit.lab.experiments.variants import settings_of, spread, values_of
+from tacit.lab.experiments.variants import parse_values, plan_settings, sweep_variants
 from tacit.lab.simulation.stage_runner import Rounds
 
-LOG = tastes(devices=70, items=40, events=12)  # more than a scanned cohort holds: rounds are played one by one
+LOG = taste_groups(users=70, items=40, events=12)  # more than a scanned cohort holds: rounds are played one by one
 FCF = tacit.plan("fcf").with_setting("rounds", 2).with_setting("hyper.dim", 4)
 POPULARITY, MFU, RANDOM = (tacit.plan(name) for name in ("popularity", "mfu", "random"))
 
@@ -49,7 +49,7 @@ def test_every_plan_runs_with_every_seed_on_the_same_people(found):
     assert len({id(run.split) for run in runs}) == 1
     assert len({id(run.population) for run in runs}) == 1
     for run in runs:
-        np.testing.assert_array_equal(run.answers.units, found.common.units)
+        np.testing.assert_array_equal(run.evaluation.units, found.common.units)
 
 
 def test_a_protocol_that_draws_people_draws_them_once():
@@ -62,16 +62,16 @@ def test_a_protocol_that_draws_people_draws_them_once():
 
 def test_sampled_candidates_are_the_same_in_every_run():
     # mfu has no chance in it, but for ties: what differs between two seeds would be the candidates.
-    log = tastes(devices=60, items=150, events=12)
+    log = taste_groups(users=60, items=150, events=12)
     first, second = compare([MFU], log, "dplcf", (0, 1), quiet=True).trials["mfu"]
-    np.testing.assert_array_equal(first.answers.values["NDCG@10"], second.answers.values["NDCG@10"])
+    np.testing.assert_array_equal(first.evaluation.values["NDCG@10"], second.evaluation.values["NDCG@10"])
     other = compare([MFU], log, "dplcf", (1,), quiet=True).trials["mfu"][0]
-    assert not np.array_equal(first.answers.values["NDCG@10"], other.answers.values["NDCG@10"])
+    assert not np.array_equal(first.evaluation.values["NDCG@10"], other.evaluation.values["NDCG@10"])
 
 
 def test_a_seed_is_a_run_like_any_other(found):
     alone = tacit.simulate(FCF, LOG, protocol="full", seed=3, quiet=True)
-    assert found.trials["fcf rounds=2"][0].answers.metrics == pytest.approx(alone.metrics)
+    assert found.trials["fcf rounds=2"][0].evaluation.metrics == pytest.approx(alone.metrics)
 
 
 # ---- intervals and tests ----
@@ -91,7 +91,9 @@ def planted(found: Comparison, values: dict[str, list[np.ndarray]]) -> Compariso
     """The comparison as if these plans had given these answers, seed by seed."""
 
     def answered(trial, own):
-        return replace(trial, answers=replace(trial.answers, values={"HR@10": own}, metrics={"HR@10": own.mean()}))
+        return replace(
+            trial, evaluation=replace(trial.evaluation, values={"HR@10": own}, metrics={"HR@10": own.mean()})
+        )
 
     trials = {n: tuple(answered(t, v) for t, v in zip(found.trials[n], values[n])) for n in values}
     variants = tuple(one for one in found.variants if one.name in values)
@@ -132,7 +134,7 @@ def test_units_are_averaged_over_seeds_and_then_resampled(found):
 
 
 def test_p_values_are_those_of_paired_tests_after_holm(found):
-    mean = {name: np.mean([t.answers.values["HR@10"] for t in found.trials[name]], axis=0) for name in found.names}
+    mean = {name: np.mean([t.evaluation.values["HR@10"] for t in found.trials[name]], axis=0) for name in found.names}
     raw = {name: stats.ttest_rel(mean[name], mean[found.reference]).pvalue for name in found.names[1:]}
     least = min(raw, key=lambda name: raw[name])
     assert found.scores[least]["HR@10"].difference.p == pytest.approx(min(1.0, 4 * raw[least]))
@@ -141,8 +143,8 @@ def test_p_values_are_those_of_paired_tests_after_holm(found):
         assert found.scores[name]["HR@10"].difference.t == pytest.approx(p)
 
 
-def test_what_intervals_and_marks_mean_is_said(found):
-    assert "over the 70 users asked, each with the mean of its values over 2 seeds" in found.covers
+def test_the_meaning_of_intervals_and_marks_is_printed(found):
+    assert "over the 70 users evaluated, each with the mean of its values over 2 seeds" in found.covers
     assert "a mean has a standard deviation of" in found.covers
     assert (
         "below fcf rounds=1: paired t-test over the same users, p < 0.05 after Holm's correction for 4" in found.marks
@@ -150,14 +152,14 @@ def test_what_intervals_and_marks_mean_is_said(found):
     assert found.marks.endswith("and a paired t-test over the 2 seeds, p < 0.05 uncorrected.")
     one = replace(found, seeds=(3,), trials={name: some[:1] for name, some in found.trials.items()})
     assert one.covers.endswith(
-        "over 1 seed: it covers which users happen to be asked. The luck of a run comes on top; one seed cannot show it."
+        "over 1 seed: it covers the sampling of users. The variation between runs comes on top; one seed cannot show it."
     )
     assert one.marks.endswith("one seed cannot tell a better plan from a luckier run.")
     assert one.scores["mfu"]["HR@10"].by_seeds is None
 
 
 def test_a_metric_of_lists_has_no_interval():
-    found = compare([MFU, RANDOM], tastes(devices=40, items=60, events=30), "fpl", quiet=True)
+    found = compare([MFU, RANDOM], taste_groups(users=40, items=60, events=30), "fpl", quiet=True)
     score = found.scores["random"]["IC@10"]
     assert (score.interval, score.difference, score.mark) == (None, None, "")
     assert found.scores["random"]["P@10"].interval is not None
@@ -180,14 +182,14 @@ def test_all_seeds_pooled_are_one_trial(found):
     pooled = found.pooled("fcf rounds=2")
     assert pooled.intervals["HR@10"] == found.scores["fcf rounds=2"]["HR@10"].interval
     assert pooled.run.metrics == pytest.approx({m: s.mean for m, s in found.scores["fcf rounds=2"].items()})
-    assert found.trials["fcf rounds=2"][0].run.answers is not pooled.answers
+    assert found.trials["fcf rounds=2"][0].run.evaluation is not pooled.evaluation
 
 
 # ---- sweeps ----
 
 
 def test_a_grid_has_every_combination_and_a_plan_without_the_setting_runs_once():
-    variants, notes = spread([FCF, MFU], {"rounds": [1, 2], "hyper.dim": [4, 8]}, {"server.rate": 0.1})
+    variants, notes = sweep_variants([FCF, MFU], {"rounds": [1, 2], "hyper.dim": [4, 8]}, {"server.rate": 0.1})
     assert [one.name for one in variants] == [
         *(f"fcf rounds={rounds} hyper.dim={dim}" for rounds in (1, 2) for dim in (4, 8)),
         "mfu",
@@ -196,12 +198,12 @@ def test_a_grid_has_every_combination_and_a_plan_without_the_setting_runs_once()
     assert all(one.plan.stages[0].server["rate"] == 0.1 for one in variants[:4])
     assert variants[0].setting == {"rounds": 1, "hyper.dim": 4}
     assert notes == ["mfu has no setting server.rate, rounds, hyper.dim and runs without, once"]
-    assert spread([FCF, MFU], {}, {"hyper.dim": 8})[1] == ["mfu has no setting hyper.dim and runs without"]
+    assert sweep_variants([FCF, MFU], {}, {"hyper.dim": 8})[1] == ["mfu has no setting hyper.dim and runs without"]
 
 
 def test_a_part_is_named_before_its_settings():
     sweep = {"privacy.epsilon": [1, 2], "privacy.mechanism": ["none", "gaussian"]}
-    variants, notes = spread([FCF], sweep)
+    variants, notes = sweep_variants([FCF], sweep)
     assert [one.name for one in variants] == [
         "fcf privacy.mechanism=none",
         "fcf privacy.epsilon=1 privacy.mechanism=gaussian",
@@ -212,8 +214,8 @@ def test_a_part_is_named_before_its_settings():
 
 def test_a_later_stage_has_settings_too():
     two = Plan("two", (FCF.stages[0], FCF.stages[0]))
-    assert "2.hyper.dim" in settings_of(two)
-    (one,), _ = spread([two], {"2.hyper.dim": [8], "1.hyper.dim": [2]})[0], None
+    assert "2.hyper.dim" in plan_settings(two)
+    (one,), _ = sweep_variants([two], {"2.hyper.dim": [8], "1.hyper.dim": [2]})[0], None
     assert [stage.hyper["dim"] for stage in one.plan.stages] == [2, 8]
 
 
@@ -228,7 +230,7 @@ def test_a_later_stage_has_settings_too():
     ],
 )
 def test_values_are_read_as_toml(text, values):
-    assert values_of(text) == values
+    assert parse_values(text) == values
 
 
 @pytest.mark.parametrize(
@@ -249,7 +251,7 @@ def test_values_are_read_as_toml(text, values):
 )
 def test_a_sweep_that_cannot_be_meant_is_refused(plans, sweep, sentence):
     with pytest.raises(PlanError, match=sentence):
-        spread(plans, sweep)
+        sweep_variants(plans, sweep)
 
 
 # ---- before anything runs ----
@@ -310,7 +312,7 @@ def test_a_hopeless_plan_is_noted_once_and_not_warned_about():
 
 
 def test_another_warning_is_still_said():
-    with pytest.warns(UserWarning, match="something else"), listening([]):
+    with pytest.warns(UserWarning, match="something else"), collect_warnings([]):
         warnings.warn("something else", UserWarning, stacklevel=1)
 
 
@@ -321,11 +323,11 @@ def test_an_interrupted_comparison_goes_on_where_it_stopped(tmp_path, monkeypatc
     whole = compare([POPULARITY, FCF], LOG, seeds=(0, 1), quiet=True)
     play, played = Rounds.play, []
 
-    def interrupted(self, first, last):
-        played.append((self.stage.method, self.federation.seed, first))
+    def interrupted(self, state, first, last):
+        played.append((self.stage.method, self.options.cohort_seed, first))
         if played[-1] == ("fcf", 0, 1) and played.count(("fcf", 0, 1)) == 1:
             signal.raise_signal(signal.SIGINT)
-        return play(self, first, last)
+        return play(self, state, first, last)
 
     monkeypatch.setattr(Rounds, "play", interrupted)
     monkeypatch.setattr("tacit.lab.simulation.stage_runner.SCANNED", 1)  # a round at a time
@@ -337,7 +339,7 @@ def test_an_interrupted_comparison_goes_on_where_it_stopped(tmp_path, monkeypatc
     played.clear()
     again = compare(plans, LOG, seeds=(0, 1), out=tmp_path, quiet=True)
     assert played == [("fcf", 0, 2), ("fcf", 0, 3), *(("fcf", 1, round) for round in range(4))]
-    assert again.trials["popularity"][1].answers.metrics == whole.trials["popularity"][1].answers.metrics
+    assert again.trials["popularity"][1].evaluation.metrics == whole.trials["popularity"][1].evaluation.metrics
     played.clear()
     done = compare(plans, LOG, seeds=(0, 1), out=tmp_path, quiet=True)
     assert played == []
@@ -350,7 +352,7 @@ def test_an_interrupted_comparison_goes_on_where_it_stopped(tmp_path, monkeypatc
 def test_a_folder_of_another_run_is_refused_before_anything_runs(tmp_path, started):
     compare([MFU], LOG, seeds=(0,), out=tmp_path, quiet=True)
     started.clear()
-    other = tastes(devices=70, items=40, events=12, seed=1)
+    other = taste_groups(users=70, items=40, events=12, seed=1)
     with pytest.raises(
         RunError, match=r"mfu-seed0 holds a run of another log: \w+, this one's is \w+; name another folder"
     ):
@@ -388,7 +390,7 @@ def command(monkeypatch, tmp_path, capsys):
     app.command(name="tune")(tune_plan)
     monkeypatch.setattr(tacit.cli, "app", app)
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-    monkeypatch.setattr("tacit.lab.data.datasets.open_log", lambda *words: {("tastes", 70, 0): LOG}[words[:3]])
+    monkeypatch.setattr("tacit.lab.data.datasets.open_log", lambda *words: {("groups", 70, 0): LOG}[words[:3]])
     monkeypatch.chdir(tmp_path)
 
     def call(*words):
@@ -457,8 +459,8 @@ def test_a_mistake_on_the_command_line_is_one_sentence(command, words, sentence)
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--out", "runs"], "Interrupted; the same command goes on from what is in runs."),
-        ([], "Interrupted; nothing is kept without --out."),
+        (["--out", "runs"], "Interrupted; the same command resumes from runs."),
+        ([], "Interrupted; nothing is saved without --out."),
     ],
 )
 def test_an_interruption_says_how_to_go_on(command, monkeypatch, words, sentence):

@@ -1,4 +1,4 @@
-"""A plan that lives along with its people: who knows what when, and what it costs them."""
+"""Online evaluation: what is known in each cycle, and what it costs."""
 
 from dataclasses import replace
 
@@ -11,9 +11,9 @@ from tacit.lab.data.selection import owners, take
 from tacit.lab.data.synthetic import apps
 from tacit.lab.evaluation.candidates import Installed, SeenBefore
 from tacit.lab.evaluation.scoring import ranks
-from tacit.lab.evaluation.sessions import active_people, clean, cycles_of, days_of
+from tacit.lab.evaluation.sessions import active_users, cycles_of, days_of, drop_quick_repeats
 from tacit.lab.evaluation.splits import cold_start, cycle
-from tacit.lab.experiments.online import live
+from tacit.lab.experiments.online import simulate_cycles
 from tacit.lab.plans.loader import load_plan
 from tacit.lab.runs.run import simulate
 from tacit.metrics import average, levels, per_case
@@ -24,7 +24,7 @@ SMALL = {"hyper.dim": 8, "hyper.spread": 0.1}
 
 @pytest.fixture(scope="module")
 def log():
-    return clean(apps(12, days=12, seed=1))
+    return drop_quick_repeats(apps(12, days=12, seed=1))
 
 
 # ---- balanced cycles ----
@@ -41,7 +41,7 @@ def few_days(people=40, most=9, span=60, seed=0):
 
 def variation(log, cycles, balanced):
     """The coefficient of variation of the number of active people in a cycle."""
-    active = active_people(log, cycles_of(log, cycles, balanced), cycles)
+    active = active_users(log, cycles_of(log, cycles, balanced), cycles)
     assert active.size == cycles
     return active.std() / active.mean()
 
@@ -49,9 +49,9 @@ def variation(log, cycles, balanced):
 @pytest.mark.parametrize(
     ("make", "cycles"),
     [
-        (lambda: clean(apps(100)), 34),
-        (lambda: clean(apps(30)), 34),
-        (lambda: clean(apps(60, days=7, seed=2)), 8),  # nobody has as many active days as there are cycles
+        (lambda: drop_quick_repeats(apps(100)), 34),
+        (lambda: drop_quick_repeats(apps(30)), 34),
+        (lambda: drop_quick_repeats(apps(60, days=7, seed=2)), 8),  # nobody has as many active days as there are cycles
         (few_days, 34),
         (lambda: few_days(most=1), 12),
         (lambda: few_days(people=7, most=5), 13),
@@ -59,7 +59,7 @@ def variation(log, cycles, balanced):
 )
 def test_balanced_cycles_have_nearly_equal_numbers_of_active_people(make, cycles):
     log = make()
-    active = active_people(log, cycles_of(log, cycles), cycles)
+    active = active_users(log, cycles_of(log, cycles), cycles)
     assert active.max() - active.min() <= 1
     assert variation(log, cycles, True) < variation(log, cycles, False)
 
@@ -89,17 +89,17 @@ def test_a_persons_few_days_lie_apart():
 
 def test_balanced_cycles_of_a_log_with_idle_people():
     log = from_events(np.array([0, 2]), np.array([0, 1]), np.array([1.0, 1.0]) * DAY)  # person 1 has no event
-    assert active_people(log, cycles_of(log, 3), 3).sum() == 2
+    assert active_users(log, cycles_of(log, 3), 3).sum() == 2
 
 
 def test_a_person_without_earlier_events_is_not_evaluated():
     """The only candidate would be the target itself: a hit for every method."""
     times = np.array([0, 10, 20, 86_400, 86_410, 86_420, 86_430], float)
     log = from_events(np.array([0, 0, 0, 0, 0, 1, 1]), np.array([0, 1, 0, 1, 0, 2, 3]), times)
-    found = live("mru", log, 2, every=2, metrics=("HR@1",), balanced=False).metrics["HR@1"]
+    found = simulate_cycles("mru", log, 2, every=2, metrics=("HR@1",), balanced=False).metrics["HR@1"]
     assert found.tolist() == [0.0]  # person 0 alone: MRU says 1 after 1
     new = from_events(np.array([0, 0, 1, 1]), np.array([0, 1, 2, 3]), np.array([0, 10, 86_400, 86_410], float))
-    assert np.isnan(live("mru", new, 2, every=2, metrics=("HR@1",), balanced=False).metrics["HR@1"]).all()
+    assert np.isnan(simulate_cycles("mru", new, 2, every=2, metrics=("HR@1",), balanced=False).metrics["HR@1"]).all()
 
 
 # ---- a plan over time ----
@@ -107,7 +107,7 @@ def test_a_person_without_earlier_events_is_not_evaluated():
 
 def test_a_cycle_is_answered_by_what_came_before_it(log):
     """The third point of a timeline is what a fresh run on cycles 0 to 2 answers for cycle 3."""
-    found = live("sr-od", log, 4, every=9).metrics["HR@5"]
+    found = simulate_cycles("sr-od", log, 4, every=9).metrics["HR@5"]
     when = cycles_of(log, 4)
     split = cycle(log, when, 3, recent=64)
     run = simulate("sr-od", split.train, quiet=True)
@@ -120,11 +120,13 @@ def test_a_cycle_is_answered_by_what_came_before_it(log):
 @pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 def test_the_table_is_trained_again_and_every_ledger_goes_on(log):
     privacy = {"mechanism": "qharmony", "epsilon_per_message": 1.5, "k": 2}
-    one = live("seqmf-authors", log, 6, every=2, again=3, settings={**SMALL, "rounds": 5, "privacy": privacy})
+    one = simulate_cycles(
+        "seqmf-authors", log, 6, every=2, again=3, settings={**SMALL, "rounds": 5, "privacy": privacy}
+    )
     assert one.updates == (3, 5)
     assert one.run.spent()["messages"] == {"median": 5 + 2 * 3, "worst": 5 + 2 * 3}
     np.testing.assert_allclose(one.run.spent()["epsilon"]["worst"], 11 * 1.5)
-    assert live("seqmf-authors", log, 6, every=2, settings={**SMALL, "rounds": 0}).updates == ()
+    assert simulate_cycles("seqmf-authors", log, 6, every=2, settings={**SMALL, "rounds": 0}).updates == ()
 
 
 @pytest.mark.slow
@@ -132,7 +134,8 @@ def test_who_does_not_follow_knows_what_was_known_when_the_table_was_trained(log
     """Rare equals Full right after a training, and Global never uses a history at all."""
     settings = {**SMALL, "rounds": 1}
     full, rare = (
-        live("seqmf-authors", log, 4, every=2, settings=settings, knows=knows) for knows in ("cycles", "updates")
+        simulate_cycles("seqmf-authors", log, 4, every=2, settings=settings, knows=knows)
+        for knows in ("cycles", "updates")
     )
     a, b = full.metrics["HR@5"], rare.metrics["HR@5"]
     assert (a[[0, 2]] == b[[0, 2]]).all()
@@ -143,17 +146,17 @@ def test_who_does_not_follow_knows_what_was_known_when_the_table_was_trained(log
 def test_a_cycle_in_which_nobody_is_active_is_no_number():
     times = np.array([0, 1, 2, 3, 4, 5]) * DAY / 2  # three days in five cycles
     log = from_events(np.zeros(6, int), np.array([0, 1, 0, 1, 0, 1]), times)
-    found = live("mru", log, 5, every=2, metrics=("HR@1",)).metrics["HR@1"]
+    found = simulate_cycles("mru", log, 5, every=2, metrics=("HR@1",)).metrics["HR@1"]
     assert np.isnan(found).all()  # and half a day is longer than a session
 
 
 def test_bad_cycles_are_refused(log):
-    with pytest.raises(DataError, match=r"live needs every to be at least 1 cycle, got 0"):
-        live("mru", log, 4, every=0)
+    with pytest.raises(DataError, match=r"simulate_cycles needs every to be at least 1 cycle, got 0"):
+        simulate_cycles("mru", log, 4, every=0)
     with pytest.raises(DataError, match=r"cycles_of needs at least 2 cycles, got 1"):
-        live("mru", log, 1, every=1)
+        simulate_cycles("mru", log, 1, every=1)
     with pytest.raises(DataError, match=r"needs times"):
-        live("mru", replace(log, times=None), 4, every=1)
+        simulate_cycles("mru", replace(log, times=None), 4, every=1)
 
 
 def test_installed_is_everything_a_person_ever_uses(log):

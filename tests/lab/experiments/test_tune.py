@@ -14,21 +14,20 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import tacit
-from tacit.cli.compare import compare_plans
-from tacit.cli.tune import tune_plan
+from tacit.cli.compare import command as compare_plans
+from tacit.cli.tune import command as tune_plan
 from tacit.core.plan import Plan
 from tacit.errors import DataError, PlanError
-from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.evaluation.protocols import Protocol, load_protocol
-from tacit.lab.experiments.search import Range, draw, read_search
-from tacit.lab.experiments.search_cost import together
+from tacit.lab.experiments.search import Range, draw_settings, parse_search
 from tacit.lab.experiments.trial import trial
-from tacit.lab.experiments.tune import CHEAPER, Tuning, metric_of, tune
+from tacit.lab.experiments.tune import CHEAPER, Tuning, metric_of, total_cost, tune
 from tacit.lab.plans.loader import choose, load_plan
 from tacit.privacy.accounting.accountant import compose
 from tacit.privacy.price import price
 
-LOG = tastes(devices=70, items=40, events=12)
+LOG = taste_groups(users=70, items=40, events=12)
 FCF = tacit.plan("fcf").with_setting("hyper.dim", 4)
 SEARCH = {"rounds": [1, 3]}
 
@@ -44,32 +43,32 @@ def found() -> Tuning:
 
 def test_a_small_grid_is_tried_whole_and_a_large_one_by_a_seeded_draw():
     space = {"a": [1, 2, 3], "b": ["x", "y"]}
-    assert draw(space, 6) == [{"a": a, "b": b} for a in (1, 2, 3) for b in ("x", "y")]
-    some = draw(space, 4, seed=1)
+    assert draw_settings(space, 6) == [{"a": a, "b": b} for a in (1, 2, 3) for b in ("x", "y")]
+    some = draw_settings(space, 4, seed=1)
     assert len({json.dumps(one) for one in some}) == 4
-    assert draw(space, 4, seed=1) == some
-    assert draw(space, 4, seed=2) != some
+    assert draw_settings(space, 4, seed=1) == some
+    assert draw_settings(space, 4, seed=2) != some
 
 
 def test_a_search_of_few_values_ends():
-    assert sorted(one["a"] for one in draw({"a": Range(1, 3)}, 20)) == [1, 2, 3]
+    assert sorted(one["a"] for one in draw_settings({"a": Range(1, 3)}, 20)) == [1, 2, 3]
 
 
 @given(st.integers(-50, 50), st.integers(1, 50), st.integers(0, 1000))
 def test_whole_numbers_stay_whole_and_inside(low, width, seed):
-    values = [one["a"] for one in draw({"a": Range(low, low + width)}, 10, seed)]
+    values = [one["a"] for one in draw_settings({"a": Range(low, low + width)}, 10, seed)]
     assert all(type(value) is int and low <= value <= low + width for value in values)
 
 
 @given(st.floats(1e-6, 10), st.floats(1.001, 1000), st.booleans(), st.integers(0, 1000))
 def test_numbers_stay_inside(low, factor, log, seed):
-    values = [one["a"] for one in draw({"a": Range(low, low * factor, log)}, 10, seed)]
+    values = [one["a"] for one in draw_settings({"a": Range(low, low * factor, log)}, 10, seed)]
     assert all(type(value) is float and low <= value <= low * factor for value in values)
 
 
 @pytest.mark.parametrize("log", [False, True])
 def test_ranges_are_even_on_their_scale(log):
-    values = np.array([one["a"] for one in draw({"a": Range(0.01, 10.0, log)}, 2000)])
+    values = np.array([one["a"] for one in draw_settings({"a": Range(0.01, 10.0, log)}, 2000)])
     ends = np.log([0.01, 10.0]) if log else np.array([0.01, 10.0])
     even = stats.uniform(ends[0], np.ptp(ends))
     assert stats.kstest(np.log(values) if log else values, even.cdf).pvalue > 0.01
@@ -96,19 +95,19 @@ def test_whole_numbers_on_a_log_scale_are_drawn_by_their_logarithm():
     ],
 )
 def test_a_search_is_read_as_it_is_written(text, read):
-    assert read_search(text) == read
+    assert parse_search(text) == read
 
 
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: read_search("hyper.dim"), "^A search is written name=values, got 'hyper.dim'; write hyper.dim=8,16"),
-        (lambda: read_search("hyper.dim="), "^A search is written name=values, got 'hyper.dim='"),
-        (lambda: read_search("a=x..y"), r"^A range goes from one number to another, got 'x..y'; write 0.01..0.1"),
-        (lambda: read_search("a=2..1"), r"^A range goes from a smaller to a larger number, got 2..1;"),
-        (lambda: read_search("a=0..1 log"), r"^A range on a log scale begins above 0, got 0..1 log; begin higher"),
-        (lambda: draw({"a": []}, 3), "^A search over a needs at least one value, got none."),
-        (lambda: draw({"a": [1]}, 0), "^trials must be at least 1, got 0; 20 is usual."),
+        (lambda: parse_search("hyper.dim"), "^A search is written name=values, got 'hyper.dim'; write hyper.dim=8,16"),
+        (lambda: parse_search("hyper.dim="), "^A search is written name=values, got 'hyper.dim='"),
+        (lambda: parse_search("a=x..y"), r"^A range goes from one number to another, got 'x..y'; write 0.01..0.1"),
+        (lambda: parse_search("a=2..1"), r"^A range goes from a smaller to a larger number, got 2..1;"),
+        (lambda: parse_search("a=0..1 log"), r"^A range on a log scale begins above 0, got 0..1 log; begin higher"),
+        (lambda: draw_settings({"a": []}, 3), "^A search over a needs at least one value, got none."),
+        (lambda: draw_settings({"a": [1]}, 0), "^trials must be at least 1, got 0; 20 is usual."),
         (lambda: tune(FCF, LOG, {"hyper.dmi": [1]}), r"^fcf has no setting 'hyper.dmi'; did you mean 'hyper.dim'\?"),
         (lambda: tune(FCF, LOG, {"privacy.epsilon": [1]}), "is an empty promise: mechanism 'none' adds no noise"),
         (lambda: tune(FCF, LOG, {"hyper.dim": [4, 0]}), "^fcf hyper.dim=0: .* must be at least 1, got 0"),
@@ -150,10 +149,10 @@ def test_the_best_wins_and_is_asked_once_on_the_test_part(found):
     assert [one.variant.setting for one in found.attempts] == [{"rounds": 1}, {"rounds": 3}]
     assert found.best.value == max(one.value for one in found.attempts)
     alone = trial(found.best.variant.plan, LOG, quiet=True)
-    assert found.tested == pytest.approx(alone.answers.metrics["NDCG@10"])
+    assert found.tested == pytest.approx(alone.evaluation.metrics["NDCG@10"])
     inner = trial(found.best.variant.plan, load_protocol("full").split(LOG).train, quiet=True)
-    assert found.best.value == pytest.approx(inner.answers.metrics["NDCG@10"])
-    assert found.best.interval == inner.answers.interval("NDCG@10")
+    assert found.best.value == pytest.approx(inner.evaluation.metrics["NDCG@10"])
+    assert found.best.interval == inner.evaluation.interval("NDCG@10")
 
 
 def test_the_search_is_blind_to_the_test_part(found):
@@ -174,10 +173,16 @@ def test_no_question_of_the_test_part_is_asked_or_learned_from_before_the_last(p
         LOG, catalog=replace(LOG.catalog, n_items=LOG.items.size), items=np.arange(LOG.items.size, dtype=np.int32)
     )
     held = set(load_protocol(protocol).split(log, 0).test.target.tolist())
-    seen, ask = [], Protocol.ask
+    seen, ask = [], Protocol.evaluate
 
     def spy(self, run, split, seed=0):
-        parts = (split.train.items, split.test.target, split.log.items, split.asked.items, run.population.items)
+        parts = (
+            split.train.items,
+            split.test.target,
+            split.log.items,
+            split.test_population.items,
+            run.population.items,
+        )
         seen.append(set(np.concatenate(parts).tolist()))
         return ask(self, run, split, seed)
 
@@ -228,34 +233,34 @@ FIXED = {"cohort": {"sampler": "fixed", "count": 10}}
 )
 def test_the_bill_is_the_accountants(plans, relation):
     prices = [price(plan, 100) for plan in plans]
-    bill = together(prices)
+    bill = total_cost(prices)
     spent = [part for one in prices for stage in one.stages for part in stage.spent]
     assert bill.relation == relation
     assert bill.delta == max(one.whole.delta for one in prices)
     assert bill.epsilon == compose(spent, bill.delta, relation).epsilon
     assert bill.runs == 2
     for one in prices:
-        assert bill.epsilon >= together([one], bill.delta).epsilon
+        assert bill.epsilon >= total_cost([one], bill.delta).epsilon
 
 
 def test_one_run_on_the_bill_is_its_own_price():
     for plan in (promised("laplace", 1.5), promised("gaussian", 2.0), promised("gaussian", 2.0, **POISSON)):
         cost = price(plan, 100)
-        assert together([cost]).epsilon == pytest.approx(cost.whole.epsilon, rel=1e-6)
+        assert total_cost([cost]).epsilon == pytest.approx(cost.whole.epsilon, rel=1e-6)
 
 
 def test_runs_that_protect_different_units_have_no_common_bill():
     cost = price(promised("laplace", 1.0), 100)
     finer = replace(cost, whole=replace(cost.whole, unit="interaction"))
-    assert together([finer, finer]).epsilon == 2.0
-    assert together([finer, finer]).unit == "interaction"
-    assert together([cost, finer]).epsilon == float("inf")
+    assert total_cost([finer, finer]).epsilon == 2.0
+    assert total_cost([finer, finer]).unit == "interaction"
+    assert total_cost([cost, finer]).epsilon == float("inf")
 
 
 def test_no_noise_has_no_bound_and_nothing_sent_costs_nothing():
-    assert together([price(FCF, 100)]).epsilon == float("inf")
-    assert together([price(load_plan("mfu"), 100)]).epsilon == 0.0
-    free = together([price(load_plan("mfu"), 100), price(promised("laplace", 1.0), 100)])
+    assert total_cost([price(FCF, 100)]).epsilon == float("inf")
+    assert total_cost([price(load_plan("mfu"), 100)]).epsilon == 0.0
+    free = total_cost([price(load_plan("mfu"), 100), price(promised("laplace", 1.0), 100)])
     assert (free.epsilon, free.runs) == (1.0, 2)
 
 
@@ -297,7 +302,7 @@ def test_trials_that_look_hopeless_are_noted_in_one_line():
         found = tune(plan, LOG, {"rounds": [1, 2]}, quiet=True)
     (note,) = found.notes
     assert note.startswith("2 of 2 trials were warned about; the first: Stage 1 of popularity looks hopeless")
-    bills = found.bills
+    bills = found.costs
     spent = [part for one in found.attempts for stage in one.price.stages for part in stage.spent]
     assert bills["search"].epsilon == compose(spent, bills["search"].delta).epsilon
     assert bills["one_run"].epsilon <= bills["search"].epsilon <= bills["search_and_run"].epsilon
@@ -337,7 +342,7 @@ def test_the_command_prints_both_numbers_and_the_bill_and_writes_a_plan_that_run
     code, out, err = command("fcf", "--set", "hyper.dim=4", "--search", "rounds=1,3", "--out", "made/best.toml")
     assert (code, err) == (0, "")
     assert f"validation NDCG@10: {found.best.value:.3f} ± " in out
-    assert "the highest of 2, so it flatters" in out
+    assert "the highest of 2, so it is optimistic" in out
     assert f"test NDCG@10: {found.tested:.3f} ± " in out
     assert "each a run of the same people, together ε = ∞" in out
     assert "`tacit run made/best.toml` runs it" in out

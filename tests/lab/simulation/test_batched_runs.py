@@ -1,4 +1,4 @@
-"""Together: several runs as one program end where each would alone."""
+"""Batched runs: several runs in one program end where each would alone."""
 
 import jax
 import numpy as np
@@ -51,19 +51,19 @@ def close(one, other):
 
 
 @pytest.mark.parametrize("name", [*PLANS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
-def test_together_is_one_by_one(log, name):
-    """Other people and another seed each; the same parameters to rounding."""
+def test_batched_runs_equal_runs_one_by_one(log, name):
+    """Different users and seeds; the same parameters to rounding."""
     plan, groups, seeds = choose(*(PLANS | SLOW)[name]), drawn(3), [5, 1005, 7]
     close(learn_together(plan, log, groups, seeds), learn_apart(plan, log, groups, seeds))
 
 
 @pytest.mark.slow
-def test_how_many_share_a_program_changes_nothing(log):
+def test_the_number_of_runs_in_a_program_changes_nothing(log):
     plan, groups = choose(*PLANS["noise at the server"]), drawn(3)
     close(learn_together(plan, log, groups, range(3), at_once=2), learn_together(plan, log, groups, range(3)))
 
 
-def test_runs_differ_by_people_and_by_seed(log):
+def test_runs_differ_by_users_and_by_seed(log):
     plan, (one, other) = choose(*PLANS["cohorts"]), drawn(2)
     items = np.asarray(learn_together(plan, log, [one, one, one, other], [0, 0, 1, 0]).params["items"])
     np.testing.assert_array_equal(items[0], items[1])
@@ -79,6 +79,6 @@ def test_runs_differ_by_people_and_by_seed(log):
         ([], [], r"got 0 groups of no people and 0 seeds; draw as many"),
     ],
 )
-def test_groups_of_other_sizes_get_a_sentence(log, groups, seeds, words):
+def test_groups_of_different_sizes_are_refused(log, groups, seeds, words):
     with pytest.raises(DataError, match=rf"groups of one size and a seed for each, {words}"):
         learn_together(choose("popularity"), log, groups, seeds)

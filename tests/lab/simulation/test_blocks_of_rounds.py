@@ -1,4 +1,4 @@
-"""Blocks of rounds: many rounds of everybody in one program are the rounds one by one, and only light ones are so played."""
+"""Blocks of rounds: many rounds of all devices in one program equal the rounds one by one, and only cheap ones are blocked."""
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +12,11 @@ from tacit.device.gate import send
 from tacit.device.history import plain_history
 from tacit.device.methods.fpl import FPL
 from tacit.device.round import KEYS, enter, new_home, work
-from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
 from tacit.lab.simulation import stage_runner
-from tacit.lab.simulation.buckets import homes_of, worth
+from tacit.lab.simulation.buckets import bucket_cost, homes_by_id
 from tacit.lab.simulation.engine import _used
 from tacit.lab.simulation.federation import Federation, Performance
 from tacit.lab.simulation.stage_runner import SCANNED
@@ -24,7 +24,7 @@ from tacit.nets.factor.bpr import kth_unowned, owned_items
 from tacit.privacy.mechanism import build_mechanism
 from tacit.server.round import open_round
 
-WORLD = tastes(devices=90, items=60, events=10)  # too many to count as a few
+WORLD = taste_groups(users=90, items=60, events=10)  # too many to count as a few
 PLANS = {
     "fpl": {"hyper.dim": 4},
     "fpl-dp": {"hyper.dim": 4, "hyper.triples": 20, "privacy.epsilon": 100.0},
@@ -41,39 +41,39 @@ def told(run) -> list[tuple]:
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_a_block_of_rounds_is_the_rounds_one_by_one(name, monkeypatch):
+def test_a_block_of_rounds_equals_the_rounds_one_by_one(name, monkeypatch):
     plan = plan_of(name)
     assert Federation(plan, WORLD).begin(0).block == SCANNED
     block = simulate(plan, WORLD, quiet=True)
-    monkeypatch.setattr(stage_runner, "at_once", lambda *_: 1)
+    monkeypatch.setattr(stage_runner, "rounds_per_program", lambda *_: 1)
     single = simulate(plan, WORLD, quiet=True)
     close(block.params, single.params)
-    close(homes_of(block.buckets), homes_of(single.buckets))
+    close(homes_by_id(block.buckets), homes_by_id(single.buckets))
     assert told(block) == told(single)
     assert len(block.rounds) == 9
     if name == "fcf":
         assert [row["reports"] for row in block.rounds] == [90] * 5 + [0] * 4, "the gate counts in a block too"
 
 
-def test_where_blocks_end_does_not_matter():
+def test_block_boundaries_change_nothing():
     plan, seen = plan_of("fpl", rounds=10), []
     whole = simulate(plan, WORLD, quiet=True)
     cut = simulate(plan, WORLD, quiet=True, evaluate=lambda run: seen.append(len(run.rounds)) or {}, every=3)
     same(whole.params, cut.params)
-    same(homes_of(whole.buckets), homes_of(cut.buckets))
+    same(homes_by_id(whole.buckets), homes_by_id(cut.buckets))
     assert told(whole) == told(cut)
     assert len(seen) == 4  # after 3, 6 and 9 rounds, and at the end
 
 
-def test_chunks_of_everybody_go_through_a_block_too():
+def test_a_block_of_rounds_with_several_chunks():
     plan = plan_of("fpl", rounds=4)
     whole, chunks = (simulate(plan, WORLD, quiet=True, performance=Performance(chunk=chunk)) for chunk in (90, 40))
     close(whole.params, chunks.params)
-    close(homes_of(whole.buckets), homes_of(chunks.buckets))
+    close(homes_by_id(whole.buckets), homes_by_id(chunks.buckets))
 
 
 @pytest.mark.parametrize(
-    ("settings", "light", "hands", "block"),
+    ("settings", "light", "workers", "block"),
     [
         ({}, 4 * 90, 2, SCANNED),
         ({}, 4 * 90 - 1, 2, 1),  # heavier than that: shared out
@@ -82,38 +82,40 @@ def test_chunks_of_everybody_go_through_a_block_too():
         ({"cohort": {"sampler": "fixed", "count": 89}}, 4 * 90, 2, 1),
     ],
 )
-def test_which_rounds_are_played_in_blocks(settings, light, hands, block, monkeypatch):
+def test_which_rounds_are_played_in_blocks(settings, light, workers, block, monkeypatch):
     monkeypatch.setattr(stage_runner, "LIGHT", light)
-    monkeypatch.setattr(stage_runner, "hands", lambda: hands)
+    monkeypatch.setattr(stage_runner, "worker_count", lambda: workers)
     plan = choose("fpl", {"rounds": 9, **settings})
     made = Federation(plan, WORLD)
-    assert stage_runner.at_once(made.plan.stages[0], made.methods[0], WORLD) == block
+    assert stage_runner.rounds_per_program(made.plan.stages[0], made.methods[0], WORLD) == block
     if block > 1:
         assert made._layout()[0] == 1
 
 
-def test_a_block_is_short_where_rounds_are_long(monkeypatch):
-    monkeypatch.setattr(stage_runner, "hands", lambda: 1)
+def test_blocks_of_expensive_rounds_are_short(monkeypatch):
+    monkeypatch.setattr(stage_runner, "worker_count", lambda: 1)
     monkeypatch.setitem(stage_runner.SCANNED_EVENTS, "cpu", 4 * 90 * 7)
     monkeypatch.setitem(stage_runner.SCANNED_EVENTS, "gpu", 4 * 90 * 7)
     played = Federation(plan_of("fpl"), WORLD).begin(0)
     assert played.block == 7
 
 
-def test_everybody_is_stepped_as_they_stand_where_little_is_read():
+def test_devices_are_not_copied_where_all_take_part():
     made = Federation(plan_of("fpl"), WORLD)
     rounds = made.begin(0)
-    assert all(who.slots is None for who in rounds._wake(np.arange(90)))
-    assert [rounds._chunk(bucket, 1.0) for bucket in made.buckets] == [bucket.ids.size for bucket in made.buckets]
+    assert all(one.slots is None for one in rounds._slots(np.arange(90)))
+    assert [rounds._chunk(bucket, 1.0, made.params) for bucket in made.buckets] == [
+        bucket.ids.size for bucket in made.buckets
+    ]
 
 
-def test_many_rounds_do_not_make_buckets_without_end():
-    assert worth(10) > worth(1000) > worth(10**9) > 1000
-    assert worth(10**9, 0.02) == pytest.approx(50 * worth(10**9), rel=1e-3)
-    assert worth(0) == worth(10)
+def test_the_number_of_buckets_is_bounded_for_many_rounds():
+    assert bucket_cost(10) > bucket_cost(1000) > bucket_cost(10**9) > 1000
+    assert bucket_cost(10**9, 0.02) == pytest.approx(50 * bucket_cost(10**9), rel=1e-3)
+    assert bucket_cost(0) == bucket_cost(10)
 
 
-# ---- what makes a round quick ----
+# ---- parts of a round that are optimised for speed ----
 
 
 @jax.jit
@@ -122,7 +124,7 @@ def every_rival(items: jax.Array, size: jax.Array) -> jax.Array:
 
 
 @given(st.sets(st.integers(0, 699), max_size=300), st.sampled_from([0, 5, 290]))
-def test_the_tree_of_gaps_counts_like_a_list(had, more):
+def test_sampling_by_gaps_equals_sampling_from_a_list(had, more):
     length = next(room for room in (5, 16, 17, 300) if room >= len(had)) + more
     items = np.full(length, 700, np.int32)
     items[: len(had)] = sorted(had)
@@ -130,7 +132,7 @@ def test_the_tree_of_gaps_counts_like_a_list(had, more):
     np.testing.assert_array_equal(every_rival(items, jnp.int32(len(had)))[: rest.size], rest)
 
 
-def test_the_key_of_a_round_is_split_without_making_what_nobody_uses():
+def test_the_noise_key_of_a_device_equals_the_second_key_of_split():
     hand = Hand("fpl", small_world())
     own = hand.own(0)
     home = enter(hand.method, 0, new_home(jnp.array([5, 6], jnp.uint32)), own)
@@ -143,7 +145,7 @@ def test_the_key_of_a_round_is_split_without_making_what_nobody_uses():
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32])
 @pytest.mark.parametrize(("value", "zeroed"), [(jnp.nan, 1), (-jnp.nan, 1), (jnp.inf, 1), (-jnp.inf, 1), (6e4, 0)])
-def test_the_gate_finds_what_is_not_finite_wherever_it_stands(dtype, value, zeroed):
+def test_the_gate_finds_values_that_are_not_finite_at_any_place(dtype, value, zeroed):
     for place in (0, 5):
         update = {"items": jnp.full((2, 3), 6e4, dtype).at[divmod(place, 3)].set(value)}  # their sum is no float16
         made = send(jax.random.key(0), build_mechanism({"mechanism": "none"}), update, jnp.ones(1), {}, jnp.int32(0))
@@ -158,7 +160,7 @@ def test_rows_of_zeros_are_not_counted():
     assert _used(table[..., 0]).tolist() == [[False, False, False, True]]
 
 
-def test_what_is_sent_of_a_pair_is_in_order_and_padding_is_last():
+def test_rows_of_a_pair_are_sorted_and_padding_is_last():
     method = FPL(WORLD.catalog, dim=3, pi=0.5)
     own = method.prepare(plain_history(jnp.arange(0, 60, 2)))
     params, local = method.init(jax.random.key(0)), method.enter(jax.random.key(1), own)

@@ -1,4 +1,4 @@
-"""The engine: batching, order, buckets, scanning, interruption and stages change nothing but the time it takes."""
+"""The engine: batching, order, buckets, scanning, interruption and stages do not change results."""
 
 import contextlib
 import gc
@@ -22,12 +22,12 @@ from tacit.core.run_folder import Folder
 from tacit.core.sparse_rows import Rows, dense
 from tacit.device.gate import send
 from tacit.errors import DataError, DeviceError, PlanError, RunError
-from tacit.lab.baselines.central import FITS
+from tacit.lab.baselines.baseline import fitted_methods
 from tacit.lab.data import Population, from_events
-from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.plans.loader import load_plan
 from tacit.lab.runs.run import simulate
-from tacit.lab.simulation.buckets import group, homes_of, share_out
+from tacit.lab.simulation.buckets import group_by_length, homes_by_id, split_large
 from tacit.lab.simulation.federation import Performance
 from tacit.privacy.mechanism import build_mechanism
 from tacit.server.round import trained
@@ -49,12 +49,12 @@ def run(plan, world=None, **options):
 
 
 def every_bucket(monkeypatch):
-    """So few people are cheaper in one bucket; here buckets are to be tested."""
-    monkeypatch.setattr("tacit.lab.simulation.federation.worth", lambda *_: 0.0)
+    """So few devices would be merged into one bucket; these tests need several."""
+    monkeypatch.setattr("tacit.lab.simulation.federation.bucket_cost", lambda *_: 0.0)
 
 
 def homes_by_device(result):
-    return homes_of(result.buckets)
+    return homes_by_id(result.buckets)
 
 
 @pytest.mark.slow
@@ -73,7 +73,7 @@ def test_same_seed_same_result_on_any_chunk_size_and_bucket_choice(weights, opti
     close(homes_by_device(one), homes_by_device(other))
 
 
-def test_counts_are_the_same_bit_for_bit(monkeypatch):
+def test_counts_are_equal_bit_for_bit(monkeypatch):
     plan = load_plan("sr")
     one = run(plan)
     every_bucket(monkeypatch)
@@ -99,7 +99,7 @@ def test_the_order_of_the_log_is_irrelevant():
 @pytest.mark.parametrize(
     "sampler", [{"sampler": "one"}, {"sampler": "fixed", "count": 5}, {"sampler": "poisson", "rate": 0.1}]
 )
-def test_scanned_rounds_are_rounds(sampler, monkeypatch):
+def test_scanned_rounds_equal_rounds_one_by_one(sampler, monkeypatch):
     plan = fcf(rounds=300, sampler=sampler)
     every_bucket(monkeypatch)
     scanned = run(plan)
@@ -131,7 +131,7 @@ def test_the_debug_executor_names_the_device(monkeypatch):
         run(fcf(), world, performance=Performance("debug"))
 
 
-def test_what_is_not_finite_is_sent_as_zero_and_counted(monkeypatch):
+def test_updates_that_are_not_finite_are_sent_as_zero_and_counted(monkeypatch):
     from tacit.device.methods.fcf import FCF
 
     honest = FCF._gradient
@@ -163,7 +163,7 @@ def test_a_replaced_update_looks_like_any_other():
     assert (np.asarray(report.payload["items"].index) >= 5).all(), "nor do the positions"
 
 
-def test_silence_after_the_allowance():
+def test_no_reports_after_the_allowance():
     result = run(fcf(rounds=5, messages=2))
     assert [row["reports"] for row in result.rounds] == [30, 30, 0, 0, 0]
     assert (homes_by_device(result).spent["0"] == 2).all()
@@ -171,7 +171,7 @@ def test_silence_after_the_allowance():
     same(result.params, two.params)
 
 
-def test_a_pass_asks_everybody_once():
+def test_a_pass_samples_every_device_once():
     result = run(fcf(rounds=3, sampler={"sampler": "pass", "count": 10}))
     assert (homes_by_device(result).spent["0"] == 1).all()
 
@@ -179,8 +179,8 @@ def test_a_pass_asks_everybody_once():
 @pytest.mark.parametrize(
     "sampler", [{"sampler": "all"}, {"sampler": "fixed", "count": 5}], ids=lambda one: one["sampler"]
 )
-def test_a_run_that_is_gone_leaves_nobody_in_memory(sampler):
-    """Runs among many people, one after another, would fill a machine."""
+def test_a_deleted_run_is_freed(sampler):
+    """Large runs, one after another, would fill the memory."""
     result = run(fcf(sampler=sampler))
     histories = [weakref.ref(leaf) for bucket in result.buckets for leaf in jax.tree.leaves(bucket.own)]
     assert all(one() is not None for one in histories)
@@ -267,7 +267,7 @@ def test_resuming_after_the_end_changes_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("seen", [3, 9], ids=["in the second stage", "after the end"])
-def test_a_run_of_two_stages_goes_on_from_its_last_checkpoint(tmp_path, seen):
+def test_a_run_of_two_stages_resumes_from_its_last_checkpoint(tmp_path, seen):
     plan = Plan("two", (load_plan("popularity").stages[0], fcf(rounds=4).stages[0]))
 
     def killed(result):
@@ -285,9 +285,9 @@ def test_a_run_of_two_stages_goes_on_from_its_last_checkpoint(tmp_path, seen):
 
 
 def test_a_killed_run_resumes(tmp_path):
-    """kill -9 while it runs, at a moment of its own choosing; the folder is whole and the end is the same."""
+    """kill -9 while it runs, at a random time; the folder is complete and the result is the same."""
     code = (
-        "import sys; sys.path.insert(0, sys.argv[2])\n"
+        "import sys; sys.path[:0] = [sys.argv[2], sys.argv[2] + '/../..']\n"
         "from test_engine import Performance, fcf, run\n"
         "run(fcf(rounds=4000), out=sys.argv[1], performance=Performance(save_seconds=0.0))"
     )
@@ -321,12 +321,14 @@ def test_a_run_resumes_on_a_machine_with_other_buckets(tmp_path, monkeypatch):
     half = run(fcf(rounds=3))
     shutil.rmtree(folder.path / "state")
     (folder.path / "state").mkdir()
-    folder.checkpoint(3, {"params": half.params, "rule": {"state": rule_state(half)}, "homes": homes_of(half.buckets)})
+    folder.checkpoint(
+        3, {"params": half.params, "rule": {"state": rule_state(half)}, "homes": homes_by_id(half.buckets)}
+    )
     every_bucket(monkeypatch)
     resumed = run(fcf(rounds=6), out=tmp_path / "r", resume=True)
     assert len(resumed.buckets) > 1
     close(whole.params, resumed.params)
-    close(homes_of(whole.buckets), homes_of(resumed.buckets))
+    close(homes_by_id(whole.buckets), homes_by_id(resumed.buckets))
 
 
 def rule_state(result):
@@ -348,7 +350,7 @@ def test_another_run_is_not_resumed(tmp_path):
         run(fcf(), out=tmp_path / "nothing", resume=True)
 
 
-def test_the_folder_says_everything(tmp_path):
+def test_the_folder_records_the_run(tmp_path):
     result = run(fcf(), out=tmp_path / "r", evaluate=lambda r: {"answer": 42.0})
     read = lambda name: json.loads((tmp_path / "r" / name).read_text())  # noqa: E731
     assert Plan.from_toml((tmp_path / "r" / "plan.toml").read_text()) == result.plan
@@ -378,33 +380,33 @@ def test_an_empty_log_is_refused():
 
 
 def test_pooling_is_for_baselines_only():
-    with pytest.raises(PlanError, match=f"fits {', '.join(FITS)} in the lab"):
+    with pytest.raises(PlanError, match=f"fits {', '.join(fitted_methods('pooled'))} in the lab"):
         run(fcf(rounds=0, sampler={"sampler": "pooled"}))
 
 
-def test_buckets_hold_everybody_once():
+def test_every_device_is_in_one_bucket():
     lengths = np.array([0, 1, 8, 9, 300, 20000, 40000])
-    found = group(lengths)
+    found = group_by_length(lengths)
     assert sorted(np.concatenate([ids for _, ids in found])) == list(range(7))
     assert all(length >= lengths[ids].max() for length, ids in found)
-    merged = group(lengths, worth=1e9)
+    merged = group_by_length(lengths, merge_below=1e9)
     assert [ids.size for _, ids in merged] == [7], "one program is cheaper than six"
 
 
-def test_large_buckets_are_shared_out():
+def test_large_buckets_are_split():
     groups = [(8, np.arange(1000)), (16, np.arange(1000, 1010))]
-    parts = share_out(groups, 2)
+    parts = split_large(groups, 2)
     assert [(length, ids.size) for length, ids in parts] == [(8, 500), (8, 500), (16, 10)]
     assert sorted(np.concatenate([ids for _, ids in parts])) == list(range(1010))
 
 
-def test_histories_keep_the_latest_when_cut():
+def test_truncated_histories_keep_the_latest_events():
     world = from_events(np.array([0, 0, 0, 1]), np.array([5, 6, 7, 1]))
     np.testing.assert_array_equal(world.histories(np.array([0, 1]), 2).items, [[6, 7], [1, -1]])
 
 
 def test_the_built_in_log_is_made_from_its_seed():
-    one, two, other = tastes(50, seed=1), tastes(50, seed=1), tastes(50, seed=2)
+    one, two, other = taste_groups(50, seed=1), taste_groups(50, seed=1), taste_groups(50, seed=2)
     assert one.digest == two.digest != other.digest
     for u in range(50):
         mine = one.items[one.offsets[u] : one.offsets[u + 1]]

@@ -1,4 +1,4 @@
-"""What takes minutes: size, long runs, and being killed again and again."""
+"""Slow tests: large populations, long runs, and runs killed repeatedly."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from test_engine import fcf, run
 from support.toys import same
 from tacit.core.plan import Plan
 from tacit.core.run_folder import Folder
-from tacit.lab.data.synthetic.small import histories
+from tacit.lab.data.synthetic.small import random_histories
 from tacit.lab.simulation.federation import Federation
 
 pytestmark = pytest.mark.slow
@@ -32,20 +32,20 @@ def test_two_hundred_thousand_devices_fit_and_cost_the_same_each():
     assert large["us_per_device"] < 3 * small["us_per_device"]
 
 
-def test_teams_work_side_by_side_for_a_thousand_rounds():
-    """A hang would be a time-out here."""
+def test_threads_do_not_deadlock_in_a_thousand_rounds():
+    """A deadlock shows as a time-out."""
     plan = fcf(rounds=1000).with_setting("hyper.dim", 32)
-    federation = Federation(plan, histories(2000, 300, 40))
+    federation = Federation(plan, random_histories(2000, 300, 40))
     rounds = federation.begin(0)
     for number in range(1000):
-        rounds.play(number, number + 1)
+        federation.play(rounds, number, number + 1)
     rounds.end()
     assert np.isfinite(federation.params["items"]).all()
 
 
-def test_killed_again_and_again_a_run_ends_as_if_it_had_not_been(tmp_path):
+def test_a_run_killed_repeatedly_ends_like_an_uninterrupted_one(tmp_path):
     code = (
-        "import sys; sys.path.insert(0, sys.argv[2])\n"
+        "import sys; sys.path[:0] = [sys.argv[2], sys.argv[2] + '/../..']\n"
         "from test_engine import Performance, fcf, run\n"
         "run(fcf(rounds=3000), out=sys.argv[1], performance=Performance(save_seconds=0.01), resume=sys.argv[3] == 'resume')"
     )

@@ -1,4 +1,4 @@
-"""Rounds of a few row-sparse reports: closed by the rows they name, as over the whole table."""
+"""Rounds of a few row-sparse reports: closing by the rows that were sent equals closing over the whole table."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ import pytest
 from support.toys import close, same
 from tacit.core.messages import Report
 from tacit.core.sparse_rows import Rows, coalesce, dense
-from tacit.lab.data.synthetic.small import tastes
+from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
 from tacit.lab.simulation.federation import Federation, Performance
@@ -17,7 +17,7 @@ from tacit.privacy.mechanisms._parts.summed import sum_rows
 from tacit.server import round as server
 from tacit.server.rule import build_rule
 
-WORLD = tastes(devices=60, items=200, events=10)
+WORLD = taste_groups(users=60, items=200, events=10)
 RULES = [
     {"rule": "mean_step", "rate": 0.05, "scale": "sum"},
     {"rule": "mean_step", "rate": 0.5},
@@ -48,7 +48,7 @@ def test_rows_and_tables_close_alike(rule, weights):
 
     @jax.jit
     def over_the_table(params):
-        total = server.nothing(none, params, ("items",), weights)
+        total = server.zero_total(none, params, ("items",), weights)
         for one in reports:
             total = server.add_reports(none, total, one)
         return server.close(jax.random.key(0), none, rule, ("items",), params, total, memory)
@@ -62,7 +62,7 @@ def test_rows_and_tables_close_alike(rule, weights):
     assert not np.array_equal(by_rows(params)[0]["items"], params["items"])
 
 
-def test_whole_numbers_are_counted_and_not_weighed():
+def test_integers_are_counted_without_weights():
     report = stack(0, 3, 4, 9)
     rows, weight = sum_rows([(report.payload, report.weight, report.sent)])
     heard = [
@@ -74,7 +74,7 @@ def test_whole_numbers_are_counted_and_not_weighed():
     np.testing.assert_allclose(weight, report.weight[jnp.array([0, 2])].sum(0))
 
 
-def test_nobody_heard_moves_nothing():
+def test_a_round_without_reports_changes_nothing():
     report = stack(0, 3, 4, 9)._replace(sent=jnp.zeros(3, bool))
     params = {"items": jnp.ones((9, 3)), "count": jnp.zeros(9, jnp.int32)}
     rule = build_rule({"rule": "mean_step"})
@@ -83,7 +83,7 @@ def test_nobody_heard_moves_nothing():
     assert int(n) == 0
 
 
-def test_when_rows_will_do():
+def test_which_rounds_are_closed_by_rows():
     update = {"items": Rows(jnp.zeros(2, jnp.int32), jnp.zeros((2, 3)), 100)}
     none, noise = build_mechanism({"mechanism": "none"}), build_mechanism({"mechanism": "gaussian", "noise": 1.0})
     plain = build_rule(RULES[0])
@@ -110,7 +110,7 @@ def plan_of(sampler: dict, rounds: int = 300, **settings):
     [({"sampler": "one"}, 5e-8), ({"sampler": "fixed", "count": 5}, 0.0)],  # the step of one is fused with what follows
     ids=["one", "five"],
 )
-def test_scanned_rounds_by_rows_are_those_by_tables(sampler, apart, monkeypatch):
+def test_scanned_rounds_by_rows_equal_those_by_tables(sampler, apart, monkeypatch):
     plan = plan_of(sampler)
     assert Federation(plan, WORLD).begin(0).job.by_rows
     rows = simulate(plan, WORLD, quiet=True)
@@ -126,7 +126,7 @@ def test_scanned_rounds_by_rows_are_those_by_tables(sampler, apart, monkeypatch)
 def test_histories_of_all_lengths_can_be_several_buckets(monkeypatch):
     plan = plan_of({"sampler": "fixed", "count": 3}, rounds=40)
     one = simulate(plan, WORLD, quiet=True)
-    monkeypatch.setattr("tacit.lab.simulation.federation.worth", lambda *_: 0.0)
+    monkeypatch.setattr("tacit.lab.simulation.federation.bucket_cost", lambda *_: 0.0)
     several = simulate(plan, WORLD, quiet=True)
     assert len(one.buckets) == 1 < len(several.buckets)
     for name in ("items", "bias"):
@@ -134,7 +134,7 @@ def test_histories_of_all_lengths_can_be_several_buckets(monkeypatch):
 
 
 @pytest.mark.slow
-def test_one_device_at_a_time_is_what_the_debug_executor_does():
+def test_the_debug_executor_agrees_on_sparse_rounds():
     plan = plan_of({"sampler": "one"}, rounds=6)
     fast, debug = (simulate(plan, WORLD, quiet=True, performance=Performance(one)) for one in ("fast", "debug"))
     np.testing.assert_allclose(fast.params["items"], debug.params["items"], rtol=1e-6, atol=1e-7)

@@ -1,4 +1,4 @@
-"""What was spent and what was sent: by plans that are fitted by rounds, from pooled raw data, or with a helper."""
+"""Spent budgets and sent bytes of plans that are fitted by rounds, from pooled raw data, or with a helper."""
 
 import json
 import math
@@ -11,16 +11,15 @@ from tacit.cli.common import _spent
 from tacit.core.messages import pack
 from tacit.core.plan import Plan, Stage
 from tacit.core.run_folder import write_arrays
-from tacit.deploy.bundle import Kit
+from tacit.deploy.bundle import Bundle
 from tacit.device.ledger.population_ledger import Ledgers
 from tacit.errors import PlanError
 from tacit.lab.analysis.feasibility import assess_feasibility
 from tacit.lab.analysis.report_data import report_data
-from tacit.lab.baselines import central, helpers
 from tacit.lab.data import from_events
-from tacit.lab.experiments.search_cost import together
 from tacit.lab.experiments.trial import trial
-from tacit.lab.experiments.variants import settings_of
+from tacit.lab.experiments.tune import total_cost
+from tacit.lab.experiments.variants import plan_settings
 from tacit.lab.plans.loader import choose, complete, load_plan, plan_names
 from tacit.lab.runs.run import simulate
 from tacit.lab.simulation.federation import Performance
@@ -37,9 +36,8 @@ RAW = [name for name in plan_names() if any(build_sampler(s.cohort).fitted != "r
 
 @pytest.fixture
 def unfitted(monkeypatch):
-    """What is spent does not depend on what is learned: nothing is fitted, so that every plan is quick."""
-    monkeypatch.setattr(central, "fit", lambda *_: {})
-    monkeypatch.setattr(helpers, "fit", lambda *_: {})
+    """Spending does not depend on what is learned, so nothing is fitted, to save time."""
+    monkeypatch.setattr("tacit.lab.simulation.federation.fit_in_lab", lambda *_: {})
 
 
 def test_the_plans_that_need_raw_data_are_found():
@@ -109,7 +107,7 @@ def test_a_finite_budget_does_not_cover_raw_data(unfitted):
     assert free.spent()["epsilon"]["worst"] == math.inf
 
 
-def test_whoever_gave_raw_data_has_nothing_left_in_later_runs(unfitted, tmp_path):
+def test_raw_data_uses_up_the_budget_of_later_runs(unfitted, tmp_path):
     world, budget = small_world(4), Budget(9.0)
     first = simulate("itemknn", world, quiet=True, out=tmp_path / "raw")
     private = choose("fcf", LAPLACE)
@@ -121,7 +119,7 @@ def test_whoever_gave_raw_data_has_nothing_left_in_later_runs(unfitted, tmp_path
         assert run.sent == "nothing", "this run itself sent nothing"
 
 
-def test_ledgers_go_on_when_a_run_is_resumed_loaded_or_updated(unfitted, tmp_path):
+def test_ledgers_continue_when_a_run_is_resumed_loaded_or_updated(unfitted, tmp_path):
     world = small_world(4)
     run = simulate("itemknn", world, quiet=True, out=tmp_path / "run")
     again = simulate("itemknn", world, quiet=True, out=tmp_path / "run", resume=True)
@@ -147,8 +145,8 @@ def test_one_stage_of_raw_data_is_enough(unfitted):
 
 def test_several_runs_over_raw_data_have_no_finite_cost_together():
     raw, private = (price(plan, 50) for plan in (load_plan("itemknn"), choose("fcf", LAPLACE)))
-    assert together([private] * 2).epsilon == pytest.approx(2.0)
-    assert together([raw] * 2).epsilon == together([raw, private]).epsilon == math.inf
+    assert total_cost([private] * 2).epsilon == pytest.approx(2.0)
+    assert total_cost([raw] * 2).epsilon == total_cost([raw, private]).epsilon == math.inf
 
 
 class Elsewhere(Pooled):
@@ -165,14 +163,14 @@ def test_the_sampler_says_how_a_stage_is_fitted_whatever_its_name(unfitted, monk
     run = simulate(plan, small_world(4), quiet=True)
     assert run.sent == "raw data"
     assert run.spent()["epsilon"]["worst"] == math.inf
-    assert settings_of(plan) == settings_of(load_plan("itemknn"))
+    assert plan_settings(plan) == plan_settings(load_plan("itemknn"))
     assert assess_feasibility(plan, run.population.catalog, 4)[0].verdict == "raw data"
     with pytest.raises(PlanError, match="cannot be deployed: stage 1 pools raw histories"):
-        Kit(plan, run.population.catalog, {}, 4, (None,))
+        Bundle(plan, run.population.catalog, {}, 4, (None,))
 
 
 def test_a_helped_plan_has_no_rounds_to_set():
-    assert not [name for name in settings_of(load_plan("fedgnn")) if not name.startswith(("method", "hyper"))]
+    assert not [name for name in plan_settings(load_plan("fedgnn")) if not name.startswith(("method", "hyper"))]
 
 
 def test_without_anything_to_train_nothing_is_pooled():
@@ -238,8 +236,8 @@ def test_bytes_in_the_ledger_are_those_that_left(monkeypatch, messages):
 
 
 @pytest.mark.parametrize("cohort", [{"sampler": "one"}, {"sampler": "fixed", "count": 90}])
-def test_each_way_to_play_a_round_counts_the_same_bytes(cohort):
-    """Scanned rounds of few, and rounds of many on all cores."""
+def test_every_executor_counts_the_same_bytes(cohort):
+    """Scanned rounds of few devices, and rounds of many on all cores."""
     world = small_world(120, items=200)
     plan = rows_plan(2, cohort=cohort)
     run, slow = (simulate(plan, world, quiet=True, performance=Performance(way)) for way in ("fast", "debug"))

@@ -1,11 +1,11 @@
 """Journal: an append-only file of checked lines that survives being killed at any moment.
 
 A line is a JSON object that ends in a checksum of itself and of all lines before it, so a line that was changed,
-removed, repeated or moved is noticed. The checksum is a CRC-32: it guards against accidents, not against the owner of
-the device, who can write a new file; nor can it tell that the newest lines were cut off.
+removed, repeated or moved is detected. The checksum is a CRC-32: it detects accidents, not manipulation by the owner of
+the device, who can write a new file; nor does it detect that the newest lines were removed.
 
 `append` returns once the line is on disk. A last line without its end was being written when the process or the power
-died: `append` had not returned, so nothing was done on the strength of it, and the next append writes over it.
+failed: `append` had not returned, so no message was sent for it, and the next append overwrites it.
 """
 
 import json
@@ -20,7 +20,7 @@ from tacit.errors import DeviceError
 
 try:
     import fcntl
-except ImportError:  # no such lock on this system: there, keeping to one process is up to the caller
+except ImportError:  # no such lock on this system: there, the caller must see to it that there is one process
     fcntl = None
 
 _TAIL = len(b',"crc":"00000000"}')
@@ -31,7 +31,7 @@ class BusyError(DeviceError):
 
 
 class Journal:
-    """An open journal. `head` is its first line and says what the file is; a file that begins otherwise is refused."""
+    """An open journal. `head`, its first line, identifies the file; a file with another first line is refused."""
 
     found: list[dict[str, Any]]  # what it held when it was opened, without its head
 
@@ -55,7 +55,7 @@ class Journal:
     def _begin(self, head: Mapping[str, Any]) -> None:
         data, (start, crc) = self._file.readall(), _line(head, 0)
         end = data.rfind(b"\n") + 1  # what follows the last whole line is torn
-        # A foreign file is never written over: a torn first line may hold no more than a piece of the head.
+        # Another file is never overwritten: a torn first line may hold no more than a piece of the head.
         if not (data.startswith(start) if end else start.startswith(data.rstrip(b"\0"))):
             raise DeviceError(f"{self.path} must begin with {start.decode().strip()}, and does not; name another file.")
         self._size, self._end = len(data), end
@@ -68,7 +68,7 @@ class Journal:
             self.append(head)
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Write a line and wait until it is on disk. If that fails, the journal closes: its end is no longer known."""
+        """Write a line and wait until it is on disk. If that fails, the journal is closed, because its end is unknown."""
         self.check()
         line, crc = _line(record, self._crc)
         try:
@@ -86,7 +86,7 @@ class Journal:
         self._size, self._crc = self._end, crc
 
     def close(self) -> None:
-        """Let go of the file and its lock."""
+        """Close the file and release its lock."""
         self._file.close()
 
     def _lock(self) -> None:
@@ -101,7 +101,7 @@ class Journal:
             ) from None
 
     def check(self) -> None:
-        """Refuse a journal that is closed, or that a fork inherited."""
+        """Refuse a journal that is closed, or was inherited by a forked process."""
         if self._file.closed:
             raise DeviceError(f"{self.path} is closed; open it again before anything is sent.")
         if self._owner != os.getpid():  # a fork shares the lock, but not the memory of what was written
@@ -152,7 +152,7 @@ def _flush(file: FileIO) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Wait until a folder's list of files is on disk; a new file is not there before that."""
+    """Wait until a folder's list of files is on disk; before that, a new file may be lost."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)

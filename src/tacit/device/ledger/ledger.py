@@ -1,12 +1,11 @@
-"""Ledger: what a device has spent, written down before anything leaves; enforced over runs, restarts and power cuts.
+"""Ledger: the privacy spending of one device, recorded before anything is sent; enforced across runs and crashes.
 
-`reserve` enters a message and returns once the line is on disk; only then may the report leave. So, kill the process
-wherever you like, the ledger never shows less than was sent; at worst it shows one message that never left. A message
-that does not fit the budget is refused: the device stays silent.
+`reserve` enters a message and returns once the entry is on disk; only then may the report be sent. Wherever the process is
+killed, the ledger never shows less than was sent; at worst it shows one message that was not sent. A message that the
+budget does not cover is refused, and the device sends nothing.
 
-Time comes from the device's clock. A clock set back does not renew a budget: no entry is older than the one before it.
-A clock set forward cannot be told from time passing, and renews a budget that has a window. A budget for life needs no
-clock.
+Time comes from the device's clock. Setting the clock back does not renew a budget, because no entry is older than the one
+before it. Setting it forward looks like time passing, and renews a budget with a window. A lifetime budget needs no clock.
 """
 
 import math
@@ -79,7 +78,7 @@ class Ledger:
             return self._current()[0].epsilon
 
     def left(self) -> float:
-        """How much ε is left. How many messages that is depends on their event: ask `allowance`."""
+        """How much ε is left. For the number of messages, which depends on their event, see `allowance`."""
         return math.inf if math.isinf(self.budget.epsilon) else max(0.0, self.budget.epsilon - self.spent())
 
     def allowance(
@@ -117,9 +116,9 @@ class Ledger:
     ) -> Entry:
         """Enter a message; when this returns, it may be sent. Refuse one that the budget does not cover.
 
-        The same message again (sent, or not, before a crash) is not charged again. Another message for the same run,
-        stage and round is refused: together with the first it would say more than either. Give the digest of the bytes;
-        without it, messages of one size pass for the same.
+        The same message again (whether it was sent before a crash or not) is not charged again. Another message for the
+        same run, stage and round is refused, because both together reveal more than either. Pass the digest of the bytes;
+        without it, messages of equal size count as the same.
         """
         if not run:
             raise DeviceError("Ledger: run must be a word that no other run of the plan has, got ''.")
@@ -132,17 +131,17 @@ class Ledger:
             total = tally.epsilon_with(entry)
             if not self.budget.covers(total):
                 raise DeviceError(
-                    f"Ledger: this message would bring ε to {_number(total)} of {self._limit(now)}; stay silent."
+                    f"Ledger: this message would bring ε to {_number(total)} of {self._limit(now)}; nothing is sent."
                 )
             self._journal.append(_to_line(entry))
             self._enter(entry)
             return entry
 
     def erase(self, folder: str | Path) -> int:
-        """Delete everything in a folder but this ledger, then enter a line that says so; how many files went.
+        """Delete everything in a folder but this ledger, then record the erasure; the number of deleted files.
 
-        Amounts stay, since what was sent stays sent. Messages from before cannot be sent again: their noise is gone,
-        and fresh noise would make them new ones. The files are unlinked; whether the disk forgets is up to the disk.
+        Amounts stay, since what was sent stays sent. Earlier messages cannot be sent again: their noise is lost, and with
+        fresh noise they would be new messages. The files are unlinked; the disk may keep their content.
         """
         with self._mutex:
             self._journal.check()
@@ -182,12 +181,12 @@ class Ledger:
         self._newest = entry.time
 
     def _current(self) -> tuple[BudgetTally, float]:
-        """What counts now, and when now is: never before the newest line, so that a clock set back renews nothing."""
+        """The tally of entries that count now, and the time: never before the newest entry, so that no budget is renewed by setting the clock back."""
         now = max(self._clock(), self._newest)
         first = bisect_right(self._entries, now, key=lambda entry: self.budget.renewal(entry.time))
         for entry in self._entries[self._first : first]:
             self._tally.add(entry, -1)
-        for entry in self._entries[first : self._first]:  # the clock went back since it was last asked
+        for entry in self._entries[first : self._first]:  # the clock was set back since the last call
             self._tally.add(entry)
         self._first = first
         return self._tally, now
@@ -199,7 +198,7 @@ class Ledger:
             what = "erased" if place < self._erased else "different"
             raise DeviceError(
                 f"Ledger: run {entry.run!r}, stage {entry.stage}, round {entry.round} was entered for a message that is "
-                f"now {what}; a second one would carry fresh noise, so stay silent."
+                f"now {what}; a second one would have fresh noise, so nothing is sent."
             )
         return before
 
@@ -231,18 +230,20 @@ def _from_line(line: dict[str, Any], events: dict[tuple, Event]) -> Entry:
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    """Infinity as JSON can carry it: the string "inf", never a large number."""
+    """Infinity as JSON can represent it: the string "inf"."""
     return {name: "inf" if value == math.inf else value for name, value in values.items()}
 
 
 def clear(folder: Path, keep: Path) -> int:
-    """Delete what a folder holds, except one file and the folders it lies in; how many files went."""
+    """Delete the content of a folder, except one file and the folders that contain it; the number of deleted files."""
     if not folder.is_dir():
-        raise DeviceError(f"{folder} must be the folder of a device, and is no folder; nothing was erased.")
+        raise DeviceError(f"{folder} must be the folder of a device, and is not a folder; nothing was erased.")
     try:
         return _clear(folder, keep)
     except OSError as problem:
-        raise DeviceError(f"{folder} is not erased whole ({problem.strerror}); mend that, and erase again.") from None
+        raise DeviceError(
+            f"{folder} was not erased completely ({problem.strerror}); fix the cause, then erase again."
+        ) from None
 
 
 def _clear(folder: Path, keep: Path) -> int:
@@ -256,5 +257,5 @@ def _clear(folder: Path, keep: Path) -> int:
             elif not (path.exists() and path.samefile(keep)):
                 path.unlink()
                 gone += 1
-        flush_folder(Path(root))  # gone for good before the ledger says so
+        flush_folder(Path(root))  # on disk before the ledger records the erasure
     return gone

@@ -1,6 +1,7 @@
-"""Purses: what a node's people may still spend. One person has a ledger of their own; a shard keeps one for all its people.
+"""Node ledgers: the privacy ledger of a node, for one person or for several.
 
-Both write a message down, flushed to disk, before it may leave, and both take the same message again for the same one.
+Both kinds write an entry to disk before its message may leave, and both accept the same message again without charging it
+again.
 """
 
 import json
@@ -24,54 +25,54 @@ from tacit.privacy.budget import Budget, Entry
 _HEAD = {"kind": "ledger of a shard", "version": 1}
 
 
-class Purse(Protocol):
-    """What a node asks before it sends."""
+class NodeLedger(Protocol):
+    """The ledger of a node, checked before anything is sent."""
 
     def allowances(self, page: Entry, most: int) -> np.ndarray:
         """How many more messages like this one each person's budget covers, at most `most`: int32[n]."""
         ...
 
     def reserve(self, page: Entry, who: np.ndarray, digest: str) -> None:
-        """Enter a message of these people; when this returns, it may be sent."""
+        """Enter a message of these people; it may be sent once this has returned."""
         ...
 
     def summary(self) -> dict[str, Any]:
-        """What was spent, in plain values."""
+        """The spending so far, in plain values."""
         ...
 
     def erase(self, folder: Path) -> int:
-        """Delete everything in a folder but the ledger; how many files went. What was sent cannot be sent again."""
+        """Delete everything in a folder but the ledger, and return the number of files; earlier messages cannot be sent again."""
         ...
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         ...
 
 
-class OwnPurse:
-    """One person's."""
+class PersonLedger:
+    """The ledger of a node with one person."""
 
     def __init__(self, ledger: Ledger):
         self.ledger = ledger
 
     def allowances(self, page: Entry, most: int) -> np.ndarray:
-        """One number."""
+        """As in `NodeLedger`, for one person."""
         where = {"unit": page.unit, "relation": page.relation, "run": page.run, "stage": page.stage}
         return np.array([self.ledger.allowance(page.event, most, page.rounds, **where)], np.int32)
 
     def reserve(self, page: Entry, who: np.ndarray, digest: str) -> None:
-        """A line in the ledger; nothing where nobody sends."""
+        """Write an entry, where the person sends a message."""
         if not who.size:
             return
         values = {name: getattr(page, name) for name in Entry.__slots__ if name != "time"}
         self.ledger.reserve(**{**values, "digest": digest})
 
     def summary(self) -> dict[str, Any]:
-        """The ledger's own."""
+        """The summary of the ledger."""
         return self.ledger.to_dict()
 
     def erase(self, folder: Path) -> int:
-        """The ledger's own."""
+        """Delete everything but the ledger, which records it."""
         return self.ledger.erase(folder)
 
     def close(self) -> None:
@@ -79,8 +80,8 @@ class OwnPurse:
         self.ledger.close()
 
 
-class ShardPurse:
-    """An organisation's, for people known by name: a column for each stage of a run, a row for each person."""
+class GroupLedger:
+    """The ledger of a node with several people: a row for each person, a column for each stage of a run."""
 
     def __init__(self, path: Path, users: Sequence[Any], budget: Budget, clock: Callable[[], float] = time.time):
         self.budget, self._clock = budget, clock
@@ -95,17 +96,17 @@ class ShardPurse:
         self._rows = self._enrol([str(user) for user in users])
 
     def allowances(self, page: Entry, most: int) -> np.ndarray:
-        """One number a person."""
+        """As in `NodeLedger`, one number for each person."""
         return self._ledgers().allowances(replace(page, time=self._now()), most, self.budget)[self._rows]
 
     def reserve(self, page: Entry, who: np.ndarray, digest: str) -> None:
-        """One line for all of them; the same line again is not charged again, another one is refused."""
+        """Write one entry for all of them; the same one again is not charged again, a different one is refused."""
         key = (page.run, page.stage, page.round)
         if key in self._entered:
             if self._entered[key] != digest:
                 raise DeviceError(
                     f"Ledger: run {page.run!r}, stage {page.stage}, round {page.round} was entered for another message; a "
-                    "second one would carry fresh noise, so stay silent."
+                    "second one would have fresh noise, so nothing is sent."
                 )
             return
         if not who.size:
@@ -122,7 +123,7 @@ class ShardPurse:
         self._take(line)
 
     def summary(self) -> dict[str, Any]:
-        """The median and the worst person."""
+        """The spending of the median and the worst person."""
         return self._ledgers().summary(self.budget, self._now())
 
     def close(self) -> None:
@@ -130,11 +131,11 @@ class ShardPurse:
         self._journal.close()
 
     def _now(self) -> float:
-        """Never before the newest line, so that a clock set back renews nothing."""
+        """The time, never before the newest entry, so that setting the clock back renews no budget."""
         return max(self._clock(), self._newest)
 
     def _enrol(self, users: list[str]) -> np.ndarray:
-        """The row of each person; who is new gets one, for good."""
+        """The row of each person; a new person gets a permanent one."""
         known = {name: row for row, name in enumerate(self._names)}
         new = [user for user in users if user not in known]
         if new:
@@ -169,7 +170,7 @@ class ShardPurse:
         return Ledgers(self._names, tuple(self._pages.values()), counts)
 
     def erase(self, folder: Path) -> int:
-        """Delete, then say so; the amounts and the names they belong to stay."""
+        """Delete everything but the ledger, then record the erasure; amounts and names stay."""
         gone = clear(folder, self._journal.path)
         line = {"kind": "erased", "time": self._now()}
         self._journal.append(line)
@@ -177,14 +178,14 @@ class ShardPurse:
         return gone
 
 
-def open_purse(path: Path, users: Sequence[Any] | None, budget: Budget) -> Purse:
-    """The ledger of a home: one person's, or a shard's; the file says which, once it is there."""
-    if _is_shard(path) or (users is not None and len(users) > 1):
-        return ShardPurse(path, users or (), budget)
-    return OwnPurse(Ledger.open(path, budget))
+def open_node_ledger(path: Path, users: Sequence[Any] | None, budget: Budget) -> NodeLedger:
+    """The ledger of a node, for one person or several; an existing file says which."""
+    if _is_group(path) or (users is not None and len(users) > 1):
+        return GroupLedger(path, users or (), budget)
+    return PersonLedger(Ledger.open(path, budget))
 
 
-def _is_shard(path: Path) -> bool:
+def _is_group(path: Path) -> bool:
     try:
         with open(path, encoding="utf-8") as file:
             return json.loads(file.readline()).get("kind") == _HEAD["kind"]

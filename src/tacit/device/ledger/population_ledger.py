@@ -1,4 +1,4 @@
-"""Ledgers: what everybody's messages cost so far, over all runs, as columns. One row is what one device's own ledger says."""
+"""Population ledger: the spending of all devices over all runs, as columns; one row is what one device's ledger holds."""
 
 import json
 import time
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.core.run_folder import write_arrays, write_json
+from tacit.core.run_folder import read_arrays_by_name, write_arrays, write_json
 from tacit.errors import RunError
 from tacit.privacy.accounting.events import RawData, event_from_dict, event_to_dict
 from tacit.privacy.budget import WHOLE_STAGE, Budget, BudgetTally, Entry
@@ -17,11 +17,11 @@ from tacit.privacy.budget import WHOLE_STAGE, Budget, BudgetTally, Entry
 
 @dataclass(frozen=True)
 class Ledgers:
-    """One page for each stage that was ever played: the message it asks for, and how many each device has sent.
+    """One page for each stage of each run: its message, and how many of them each device has sent.
 
-    A stage whose cohorts chance has chosen costs everybody who might have been drawn, whoever was. Where messages differ
-    in size, a page says the mean size, and `bytes` what each device really sent. A stage that needed raw data is entered
-    once for each device whose history it was; it has no bytes.
+    A stage with random cohorts is charged to all devices that could have been drawn. Where messages differ in size, a page
+    has the mean size, and `bytes` what each device really sent. A stage that needed raw data is entered once for each
+    device whose history was used; it has no bytes.
     """
 
     users: Sequence[Any]
@@ -46,9 +46,9 @@ class Ledgers:
         return np.zeros((len(self.users), 0), np.int64) if self.counts is None else self.counts
 
     def follow(self, users: Sequence[Any]) -> "Ledgers":
-        """The ledgers of these people, in this order; who was never seen has spent nothing.
+        """The ledgers of these users, in this order; a new user has spent nothing.
 
-        People are matched by what the log called them, as text: a folder knows no other names.
+        Users are matched by their names in the log, as text.
         """
         row = {str(user): place for place, user in enumerate(self.users)}
         counts = np.full((len(users), len(self.pages)), -1, np.int64)
@@ -75,25 +75,25 @@ class Ledgers:
         """How many more messages of this page each device's budget covers, at most `most`."""
         return self._each(budget, page.time, lambda tally: tally.room(page, most)).astype(np.int32)
 
-    def _each(self, budget: Budget, now: float, ask: Any) -> np.ndarray:
-        """Ask once for every different row: most devices have lived through the same."""
+    def _each(self, budget: Budget, now: float, value: Any) -> np.ndarray:
+        """Compute a value once for each distinct row, since many devices have equal rows."""
         current = [place for place, page in enumerate(self.pages) if budget.renewal(page.time) > now]
         whole_stage = np.array([isinstance(self.pages[place].event, WHOLE_STAGE) for place in current], bool)
         charged = np.where(whole_stage, np.minimum(self._counts[:, current] + 1, 1), self._counts[:, current])
         rows, which = np.unique(np.maximum(charged, 0), axis=0, return_inverse=True)
-        answers = []
+        values = []
         for row in rows:
             tally = BudgetTally(budget)
             for place, count in zip(current, row.tolist()):
                 if count:
                     tally.add(self.pages[place], count)
-            answers.append(ask(tally))
-        return np.asarray(answers, float)[which.reshape(-1)]
+            values.append(value(tally))
+        return np.asarray(values, float)[which.reshape(-1)]
 
     def summary(self, budget: Budget, now: float | None = None) -> dict[str, Any]:
-        """The median and the worst device: ε, messages, bytes; and whether it gave raw data.
+        """The median and the worst device: ε, messages, bytes, and whether it gave raw data.
 
-        Raw data is no message, and nobody counts its bytes: for a device that gave some, both are None.
+        Raw data is not a message and its bytes are not counted: for a device that gave some, both are None.
         """
         epsilon = self.spent(budget, time.time() if now is None else now)
         given = np.array([isinstance(page.event, RawData) for page in self.pages], bool)
@@ -113,22 +113,21 @@ class Ledgers:
         return {**numbers, "raw_data": both(raw), "budget": limits}
 
     def save(self, folder: Path) -> None:
-        """Two files of a run folder: what the pages say, and who sent how much."""
+        """Write two files of a run folder: the pages, and what each device sent."""
         pages = [{**asdict(page), "event": event_to_dict(page.event)} for page in self.pages]
         write_arrays(folder / "ledgers.npz", {"counts": self._counts, "bytes": self.bytes})
         write_json(folder / "ledgers.json", {"pages": pages, "users": [str(user) for user in self.users]})
 
     @classmethod
     def load(cls, folder: Path, users: Sequence[Any]) -> "Ledgers":
-        """The ledgers a run left, for these people; people are matched by what the log called them."""
+        """The ledgers in a run folder, for these users, matched by their names in the log."""
         try:
-            words = json.loads((folder / "ledgers.json").read_text(encoding="utf-8"))
-            with np.load(folder / "ledgers.npz", allow_pickle=False) as arrays:
-                found = {name[2:-2]: arrays[name] for name in arrays.files}  # written as paths, ['counts']
+            saved = json.loads((folder / "ledgers.json").read_text(encoding="utf-8"))
+            found = read_arrays_by_name(folder / "ledgers.npz")
         except FileNotFoundError:
-            raise RunError(f"{folder} has no ledgers: it is not the folder of a run that has ended.") from None
-        pages = tuple(page_from_dict(values) for values in words["pages"])
-        return Ledgers(words["users"], pages, found["counts"], found.get("bytes")).follow(users)
+            raise RunError(f"{folder} has no ledgers: it is not the folder of a completed run.") from None
+        pages = tuple(page_from_dict(values) for values in saved["pages"])
+        return Ledgers(saved["users"], pages, found["counts"], found.get("bytes")).follow(users)
 
 
 def page_from_dict(values: dict[str, Any]) -> Entry:

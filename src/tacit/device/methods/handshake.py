@@ -42,6 +42,7 @@ class Handshake(Method):
     vocabulary: int = eqx.field(static=True, default=0)
     learns: ClassVar[bool] = False
     scores: ClassVar[bool] = False
+    for_organisations: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {
         "trains": ["lengths"],
         "rounds": 1,

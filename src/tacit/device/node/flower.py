@@ -1,13 +1,13 @@
-"""A node on Flower: letters from a SuperNode's tasks, answered by what is installed here.
+"""A node on Flower: takes a SuperNode's messages and replies with the code that is installed here.
 
-`attend` is the way to run it: one process that stays, so that programs are compiled once. `app` is the same node as a plain
-ClientApp, for a SuperNode that starts a process for each message; its home is in the node's configuration.
+`serve_messages` is the way to run it: one process that stays, so that programs are compiled once. `app` is the same node as
+a plain ClientApp, for a SuperNode that starts a process for each message; its folder is in the node's configuration.
 """
 
 import time
 from collections.abc import Callable
 
-from tacit.deploy.flower_transport import Desk, from_record, to_record  # first: it turns telemetry off  # isort: skip
+from tacit.deploy.flower_transport import FlowerRuntime, from_record, to_record  # first: it turns telemetry off  # isort: skip
 
 import httpx
 from flwr.app import Context, Message
@@ -24,74 +24,74 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.runtime.run_clientapp import push_message
 
-from tacit.deploy.messages import Answer, Ask
+from tacit.deploy.messages import Reply, Request
 from tacit.device.node.node import Node
 from tacit.errors import WireError
 
-POLL = 0.2  # seconds between two looks for a task
-PATIENCE = 20.0  # seconds to wait for the rest of a message; of one whose run has ended, it never comes
+POLL = 0.2  # seconds between two polls for a task
+PATIENCE = 20.0  # seconds to wait for the rest of a message; where its run has ended, the rest never comes
 app = ClientApp()
 
 
 @app.train()
 @app.query()
-def answer(message: Message, context: Context) -> Message:
-    """What the node whose home the configuration names says to a message."""
-    return reply(Node(str(context.node_config["home"])), message)
+def handle(message: Message, context: Context) -> Message:
+    """The reply to a message of the node whose folder is in the configuration."""
+    return reply_message(Node(str(context.node_config["home"])), message)
 
 
-def reply(node: Node, message: Message) -> Message:
-    """What a node says to a message; one that is no letter is refused."""
+def reply_message(node: Node, message: Message) -> Message:
+    """A node's reply to a message; one without a valid request is refused."""
     try:
-        said = node.answer(from_record(Ask, message.content))
+        reply = node.reply_to(from_record(Request, message.content))
     except WireError as problem:
-        said = Answer(node.store.name, refused=str(problem))
-    return Message(to_record(said), reply_to=message)
+        reply = Reply(node.store.name, refused=str(problem))
+    return Message(to_record(reply), reply_to=message)
 
 
-def attend(node: Node, desk: Desk, going: Callable[[], bool], say: Callable[[str], None]) -> None:
-    """Answer a SuperNode's messages, one after another, for as long as `going` says so."""
+def serve_messages(node: Node, runtime: FlowerRuntime, going: Callable[[], bool], log: Callable[[str], None]) -> None:
+    """Reply to a SuperNode's messages, one after another, while `going` returns True."""
     waiting = False
     while going():
-        try:  # a home that is erased meanwhile takes the desk's secret with it
-            if attend_once(node, desk, say):
+        try:  # the runtime's secret lies in the node's folder, which may be erased meanwhile
+            if serve_one_message(node, runtime, log):
                 continue
             waiting = False
         except FileNotFoundError:
             if going():
                 raise
-        except httpx.HTTPError as problem:  # the SuperNode is starting, or gone for a while
+        except httpx.HTTPError as problem:  # the SuperNode is starting, or restarting
             if not waiting:
-                say(f"waiting for the SuperNode ({type(problem).__name__})")
+                log(f"waiting for the SuperNode ({type(problem).__name__})")
             waiting = True
             time.sleep(5 * POLL)
         time.sleep(POLL)
 
 
-def attend_once(node: Node, desk: Desk, say: Callable[[str], None]) -> bool:
-    """Answer a message that waits; False where there is none."""
-    token = desk.acquire("flwr-clientapp")
+def serve_one_message(node: Node, runtime: FlowerRuntime, log: Callable[[str], None]) -> bool:
+    """Reply to a waiting message; False where there is none."""
+    token = runtime.acquire("flwr-clientapp")
     if token is None:
         return False
     try:
-        with desk.task(token) as client:
+        with runtime.task(token) as client:
             message, context = _pull(client)
             began = time.perf_counter()
-            made = reply(node, message)
+            made = reply_message(node, message)
             push_message(client, made, context)
     except (ObjectPullError, EmptyError) as problem:
-        say(f"a message went away before it was read ({type(problem).__name__})")
+        log(f"a message was withdrawn before it was read ({type(problem).__name__})")
         return True
-    say(f"answered {message.metadata.group_id or 'hello'} in {time.perf_counter() - began:.2f} s")
+    log(f"answered {message.metadata.group_id or 'hello'} in {time.perf_counter() - began:.2f} s")
     return True
 
 
 class EmptyError(Exception):
-    """A task without a message: its run ended while it was on its way."""
+    """A task without a message: the run ended while the message was on its way."""
 
 
 def _pull(client: RuntimeHttpClient) -> tuple[Message, Context]:
-    """The message of a task, with what Flower wants to see again in the reply. The app that comes along is left alone."""
+    """The message of a task, and the context that Flower expects back with the reply. The app that comes with it is ignored."""
     task = client.PullTaskInput(PullTaskInputRequest())
     TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run.run_id
     TaskIdentity.node_id = task.context.node_id

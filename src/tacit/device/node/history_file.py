@@ -1,7 +1,7 @@
-"""A node's own log: the history of one person, or of an organisation's people, from a file that never leaves.
+"""History file: the histories of a node's people, read from a CSV or Parquet file that never leaves the machine.
 
-A CSV or Parquet file with a column `item_id`; `datetime` where the order is not that of the file; `user_id` where there are
-several people; `label` for a rating or a weight; and a column for each event or person field of the catalog, by its name.
+Columns: `item_id`; `datetime`, where the order is not that of the file; `user_id`, where there are several people; `label`
+for a rating or a weight; and a column for each event or person field of the catalog, by its name.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from tacit.core.catalog import Field
-from tacit.deploy.bundle import Kit
+from tacit.deploy.bundle import Bundle
 from tacit.device.histories import People
 from tacit.device.history import History
 from tacit.errors import DataError, unknown
@@ -22,26 +22,26 @@ _READERS = {".csv": pl.read_csv, ".parquet": pl.read_parquet}
 
 
 @dataclass(frozen=True)
-class Residents(People):
-    """The people of one node."""
+class NodeHistories(People):
+    """The histories of the people of one node."""
 
-    users: Sequence[Any] = ()  # what the file called them
-    origin: float | None = None  # the moment times are counted from, where the plan folder says one
-    share: np.ndarray | None = None  # float32[n], what share of their items each chose to disclose; nan: no choice
+    users: Sequence[Any] = ()  # their names in the file
+    origin: float | None = None  # the origin of all times, where the plan folder has one
+    share: np.ndarray | None = None  # float32[n], the share of items that each person chose to disclose; nan: no choice
 
     @property
     def began(self) -> float:
-        """When time began, by the plan folder; else with the node's first event."""
+        """The origin of all times: the plan folder's, or else the node's first event."""
         return super().began if self.origin is None else self.origin
 
     def histories(self, devices: np.ndarray, length: int) -> History:
-        """As everywhere, with what each person chose to disclose."""
+        """The stacked histories, with the share that each person chose to disclose."""
         made = super().histories(devices, length)
         return made if self.share is None else made._replace(share=self.share[devices])
 
 
-def read_log(path: str | Path, kit: Kit) -> Residents:
-    """The people in a file, as the plan folder's catalog numbers the items."""
+def read_history_file(path: str | Path, bundle: Bundle) -> NodeHistories:
+    """The histories in a file, with items numbered as in the plan folder's catalog."""
     table = _read(Path(path))
     if "item_id" not in table.columns:
         raise DataError(unknown(str(path), "item_id", table.columns, "column"))
@@ -58,12 +58,12 @@ def read_log(path: str | Path, kit: Kit) -> Residents:
     times = table["_time"].to_numpy() if "_time" in table.columns else None
     labels = table["label"].cast(pl.Float32).to_numpy() if "label" in table.columns else None
     context, person = (
-        _columns(table, fields, path) for fields in (kit.catalog.event_fields, kit.catalog.person_fields)
+        _columns(table, fields, path) for fields in (bundle.catalog.event_fields, bundle.catalog.person_fields)
     )
-    _refuse_changes(person, offsets, users, kit.catalog.person_fields, path)
-    items, first = _items(table["item_id"], kit, path), offsets[:-1]
+    _refuse_changes(person, offsets, users, bundle.catalog.person_fields, path)
+    items, first = _items(table["item_id"], bundle, path), offsets[:-1]
     columns = (offsets, items, times, labels, context, person[first])
-    return Residents(kit.catalog, *columns, users=users, origin=kit.began)
+    return NodeHistories(bundle.catalog, *columns, users=users, origin=bundle.began)
 
 
 def _refuse_changes(
@@ -74,12 +74,12 @@ def _refuse_changes(
     differs = np.argwhere(~np.isclose(person, person[offsets[owner]], rtol=0, atol=0, equal_nan=True))
     if differs.size:
         row, column = map(int, differs[0])
-        who = int(owner[row])
+        person_at = int(owner[row])
         name = [field.name for field in fields for _ in range(field.width)][column]
-        one, other = person[offsets[who], column], person[row, column]
+        one, other = person[offsets[person_at], column], person[row, column]
         raise DataError(
-            f"{path}: column {name!r} must say the same in every row of a person, got {one:g} and {other:g} for "
-            f"{str(users[who])!r}; mend it."
+            f"{path}: column {name!r} must have the same value in every row of a person, got {one:g} and {other:g} for "
+            f"{str(users[person_at])!r}; correct it."
         )
 
 
@@ -95,7 +95,7 @@ def _read(path: Path) -> pl.DataFrame:
 
 
 def _seconds(column: pl.Series) -> pl.Series:
-    """Times as unix seconds, from numbers, dates or words."""
+    """Times as unix seconds, from numbers, dates or text."""
     if column.dtype.is_numeric():
         return column.cast(pl.Float64)
     try:
@@ -105,24 +105,26 @@ def _seconds(column: pl.Series) -> pl.Series:
     return moment.dt.epoch("us").cast(pl.Float64) / 1e6
 
 
-def _items(column: pl.Series, kit: Kit, path: str | Path) -> np.ndarray:
+def _items(column: pl.Series, bundle: Bundle, path: str | Path) -> np.ndarray:
     if column.null_count():
         raise DataError(
-            f"{path}: every event must name an item, got {column.null_count()} that do not; leave those out."
+            f"{path}: every event must name an item, got {column.null_count()} that do not; leave those rows out."
         )
-    if kit.names is None:
+    if bundle.names is None:
         outside = (
-            column if not column.dtype.is_integer() else column.filter((column < 0) | (column >= kit.catalog.n_items))
+            column
+            if not column.dtype.is_integer()
+            else column.filter((column < 0) | (column >= bundle.catalog.n_items))
         )
         if outside.len():
-            raise DataError(f"{path}: items are numbers from 0 to {kit.catalog.n_items - 1}, got {outside[0]!r}.")
+            raise DataError(f"{path}: items are numbers from 0 to {bundle.catalog.n_items - 1}, got {outside[0]!r}.")
         return column.cast(pl.Int32).to_numpy()
-    known = {str(name): number for number, name in enumerate(kit.names)}
-    words = column.cast(pl.String)
-    strange = words.filter(~words.is_in(list(known)))
-    if strange.len():
-        raise DataError(unknown(f"The catalog ({path})", strange[0], list(known)[:20], "item"))
-    return words.replace_strict(list(known), list(known.values()), return_dtype=pl.Int32).to_numpy()
+    known = {str(name): number for number, name in enumerate(bundle.names)}
+    names = column.cast(pl.String)
+    missing = names.filter(~names.is_in(list(known)))
+    if missing.len():
+        raise DataError(unknown(f"The catalog ({path})", missing[0], list(known)[:20], "item"))
+    return names.replace_strict(list(known), list(known.values()), return_dtype=pl.Int32).to_numpy()
 
 
 def _columns(table: pl.DataFrame, fields: tuple[Field, ...], path: str | Path) -> np.ndarray:

@@ -1,13 +1,13 @@
-"""Node: one machine that takes part, with the one or the many people it holds. Letters in, letters out; no network here.
+"""Node: one machine that takes part, with the histories of one or of many people. Requests in, replies out; no network.
 
-A round is answered once: the report and the homes after it are on disk, and the ledger has its line, before the report
-leaves; asked again, the node sends the same bytes again. What it refuses, it refuses in a sentence that tells nothing of
-anybody's history.
+A node reports once in each round: the report and the homes after it are on disk, and the ledger has its entry, before the
+report leaves; where the request is repeated, the node sends the same bytes again. The sentence with which it refuses a
+request contains nothing about a history.
 """
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,16 +17,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.core.messages import Broadcast, Report, pack, pack_tree
-from tacit.deploy.bundle import Kit
-from tacit.deploy.messages import VERSION, Answer, Ask, ids_of
-from tacit.deploy.signing import signed
+from tacit.deploy.bundle import Bundle
+from tacit.deploy.messages import VERSION, Reply, Request, ids_of
+from tacit.deploy.signing import has_valid_signature
 from tacit.device.histories import check_people
 from tacit.device.ledger.journal import BusyError
-from tacit.device.ledger.node_ledger import Purse
+from tacit.device.ledger.node_ledger import NodeLedger
 from tacit.device.method import build, keeps_unit
 from tacit.device.node import batch
-from tacit.device.node.history_file import Residents, read_log
-from tacit.device.node.sharing import as_chosen
+from tacit.device.node.history_file import NodeHistories, read_history_file
+from tacit.device.node.sharing import SharingChoice, apply_choices
 from tacit.device.node.store import RunStore, Sent, Store
 from tacit.device.round import Home
 from tacit.errors import DeviceError, WireError
@@ -34,220 +34,269 @@ from tacit.privacy.budget import Entry
 from tacit.privacy.mechanism import empty_total
 from tacit.privacy.price import ledger_entry_of
 
-Say = Callable[[str], None]
-PATIENCE = 10.0  # seconds to wait for a ledger that somebody reads
+Logger = Callable[[str], None]
+PATIENCE = 10.0  # seconds to wait for a ledger that another process has open
 
 
 class RefusalError(DeviceError):
-    """A reason to stay silent that the server may read."""
+    """A reason to refuse a request that the server may read."""
 
 
 class Node:
-    """The people of a home folder, answering letters."""
+    """The people of a node's folder, replying to requests."""
 
-    def __init__(self, home: str | Path, say: Say = lambda words: None):
-        self.store, self._say = Store(home), say
-        self._kits: dict[str, Kit] = {}
+    def __init__(self, home: str | Path, log: Logger = lambda line: None):
+        self.store, self._log = Store(home), log
+        self._bundles: dict[str, Bundle] = {}
+        self._files: dict[str, tuple[object, NodeHistories]] = {}  # digest -> state of the history file, its histories
+        self._people: dict[str, tuple[NodeHistories, Mapping[str, SharingChoice], NodeHistories]] = {}
+        self._prepared: dict[tuple[str, int], batch.PreparedHistories] = {}  # digest, stage
 
-    def answer(self, ask: Ask) -> Answer:
-        """What the node says to a letter. It never raises: a problem of its own is its own business, and told at home."""
-        letter = Answer(self.store.name, run=ask.run, stage=ask.stage, round=ask.round)
+    def reply_to(self, request: Request) -> Reply:
+        """The reply to a request. It never raises: a problem on this machine goes into its own log, not to the server."""
+        reply = Reply(self.store.name, run=request.run, stage=request.stage, round=request.round)
         try:
-            kit = self._admit(ask)
-            if ask.kind == "hello":
-                return self._introduced(kit, letter)
-            if ask.kind == "end":
-                self._begun(kit, ask, self.people(kit))[0].keep_broadcast(kit.unpack_params(ask.params))
-                return letter
-            form, report = self._round(kit, ask)
-            return replace(letter, form=form, report=report)
+            bundle = self._admit(request)
+            if request.kind == "hello":
+                return self._introduce(bundle, reply)
+            if request.kind == "end":
+                params = bundle.unpack_params(request.params)
+                self._begun(bundle, request, self.people(bundle))[0].keep_broadcast(params)
+                return reply
+            form, report = self._round(bundle, request)
+            return replace(reply, form=form, report=report)
         except RefusalError as problem:
-            self._say(str(problem))
-            return replace(letter, refused=str(problem))
-        except Exception as problem:  # whatever it is, it may quote a history: the server learns that it happened
-            self._say(f"{type(problem).__name__}: {problem}")
-            return replace(letter, refused="This device cannot answer; its own log says why.")
+            self._log(str(problem))
+            return replace(reply, refused=str(problem))
+        except Exception as problem:  # its text may quote a history: the server learns only that it happened
+            self._log(f"{type(problem).__name__}: {problem}")
+            return replace(reply, refused="This device cannot answer; its own log says why.")
 
-    def people(self, kit: Kit) -> Residents:
-        """The histories as they are now, for they grow between rounds; and what their owners let be seen of them."""
-        history = self.store.settings.get("history")
-        if history is None:
-            raise DeviceError(f"{self.store.path} knows of no history; name its file with --history.")
-        people = read_log(history, kit)
-        for stage in kit.plan.stages:
-            check_people(stage, people)
-        return as_chosen(people, self.store.choices, kit)
+    def people(self, bundle: Bundle) -> NodeHistories:
+        """The histories as their owners' choices let methods see them; the same object until a file or a choice changes."""
+        histories, choices = self._histories(bundle), self.store.choices
+        known = self._people.get(bundle.digest)
+        if known is not None and known[0] is histories and known[1] == choices:
+            return known[2]
+        shown = apply_choices(histories, choices, bundle)
+        self._people[bundle.digest] = (histories, choices, shown)
+        return shown
 
-    def _introduced(self, kit: Kit, letter: Answer) -> Answer:
-        """How many people live here, and, where the plan asks volunteers, who of them volunteers."""
-        people = self.people(kit)
-        agreed = self.store.volunteers(people.users) if kit.most_volunteers else np.zeros(0, np.int32)
-        return replace(letter, people=len(people), volunteers=agreed.astype("<i4").tobytes())
+    def _histories(self, bundle: Bundle) -> NodeHistories:
+        """The histories of the file, which is read again only where it has changed since."""
+        path = self.store.settings.get("history")
+        if path is None:
+            raise DeviceError(f"{self.store.path} has no history file; name one with --history.")
+        state = _file_state(Path(path))
+        known = self._files.get(bundle.digest)
+        if known is not None and state is not None and known[0] == state:
+            return known[1]
+        histories = read_history_file(path, bundle)
+        for stage in bundle.plan.stages:
+            check_people(stage, histories)
+        self._files[bundle.digest] = (state, histories)
+        return histories
 
-    def _check_volunteers(self, kit: Kit, ask: Ask, people: Residents) -> None:
-        """A stage that asks volunteers is answered by volunteers alone, whomever the server takes for one."""
-        if (
-            kit.volunteers(ask.stage)
-            and not np.isin(_asked(ask, len(people)), self.store.volunteers(people.users)).all()
-        ):
+    def prepared(self, bundle: Bundle, stage: int, people: NodeHistories) -> batch.PreparedHistories:
+        """The stage's method with the histories as it prepares them: once, until the histories change."""
+        known = self._prepared.get((bundle.digest, stage))
+        if known is None or known.people is not people:
+            known = batch.PreparedHistories(build(bundle.plan.stages[stage], bundle.catalog), people)
+            for number in range(len(bundle.plan.stages)):  # what belongs to histories that have changed
+                old = self._prepared.get((bundle.digest, number))
+                if old is not None and old.people is not people:
+                    del self._prepared[bundle.digest, number]
+            self._prepared[bundle.digest, stage] = known
+        return known
+
+    def homes_in_stage(
+        self,
+        bundle: Bundle,
+        kept: RunStore,
+        people: NodeHistories,
+        stage: int,
+        allowances: Callable[[int], np.ndarray] | None = None,
+    ) -> Home:
+        """The homes of all people with this stage entered: the newest on disk, or new ones."""
+        entered = 0
+        homes = batch.homes_for(kept.secrets(len(people)))
+        sent = kept.outbox()
+        if sent is not None:
+            entered = sent.stage + 1
+            methods = [build(one, bundle.catalog) for one in bundle.plan.stages]
+            homes = kept.homes(batch.home_shapes(methods, people, entered, allowances is not None))
+        for number in range(entered, stage + 1):
+            allowed = None if allowances is None else allowances(number)
+            homes = batch.enter_all(number, self.prepared(bundle, number, people), homes, allowed)
+        return homes
+
+    def _introduce(self, bundle: Bundle, reply: Reply) -> Reply:
+        """How many people the node has and, where the plan needs volunteers, which of them volunteer."""
+        people = self.people(bundle)
+        agreed = self.store.volunteers(people.users) if bundle.most_volunteers else np.zeros(0, np.int32)
+        return replace(reply, people=len(people), volunteers=agreed.astype("<i4").tobytes())
+
+    def _check_volunteers(self, bundle: Bundle, request: Request, people: NodeHistories) -> None:
+        """In a stage for volunteers, only volunteers report, whoever else the server takes for one."""
+        if not bundle.volunteers(request.stage):
+            return
+        if not np.isin(_cohort(request, len(people)), self.store.volunteers(people.users)).all():
             raise RefusalError(
-                f"Stage {ask.stage + 1} asks volunteers alone, and somebody who is asked here does not volunteer."
+                f"Stage {request.stage + 1} is for volunteers only, and the request names a person who does not volunteer."
             )
 
-    def _admit(self, ask: Ask) -> Kit:
-        """The plan folder a letter is about, if the node obeys it and the letter is meant for it."""
-        if ask.version != VERSION:
+    def _admit(self, request: Request) -> Bundle:
+        """The plan folder of a request, if it is installed and the request is meant for this node."""
+        if request.version != VERSION:
             raise RefusalError(
-                f"This device reads letters of version {VERSION}, got {ask.version}; update the older side."
+                f"This device reads messages of version {VERSION}, got {request.version}; update the older side."
             )
         if not self.store.takes_part:
-            raise RefusalError("This device does not take part; nobody has agreed to it, or it is paused.")
-        if ask.digest not in self.store.digests():
+            raise RefusalError("This device does not take part: its owner has not agreed, or has paused it.")
+        if request.digest not in self.store.digests():
             known = ", ".join(self.store.digests()) or "none"
             raise RefusalError(
-                f"This device holds no plan folder {ask.digest}; it obeys {known}. Install the same folder on both sides."
+                f"This device has no plan folder {request.digest}; it has {known}. Install the same folder on both sides."
             )
-        if ask.kind != "hello" and ask.to != self.store.name:
-            raise RefusalError("This letter is meant for another device.")
-        if ask.digest not in self._kits:
-            self._kits[ask.digest] = self.store.kit(ask.digest)
-        kit = self._kits[ask.digest]
-        if kit.server and not signed(kit.server, ask):
-            raise RefusalError("This letter is not signed by the server that the plan folder names.")
-        return kit
+        if request.kind != "hello" and request.to != self.store.name:
+            raise RefusalError("This request is meant for another device.")
+        if request.digest not in self._bundles:
+            self._bundles[request.digest] = self.store.bundle(request.digest)
+        bundle = self._bundles[request.digest]
+        if bundle.server and not has_valid_signature(bundle.server, request):
+            raise RefusalError("This request is not signed by the server whose key is in the plan folder.")
+        return bundle
 
-    def _round(self, kit: Kit, ask: Ask) -> tuple[Literal["report", "total"], bytes]:
-        """The report for a round: the one that was made before, or a new one; entered in the ledger either way."""
-        if not 0 <= ask.stage < len(kit.plan.stages) or not 0 <= ask.round < kit.plan.stages[ask.stage].rounds:
-            raise RefusalError(f"The plan has no round {ask.round} in stage {ask.stage + 1}.")
-        people = self.people(kit)
-        self._check_volunteers(kit, ask, people)
-        kept, limited = self._begun(kit, ask, people)
-        purse = self._purse(people)
+    def _round(self, bundle: Bundle, request: Request) -> tuple[Literal["report", "total"], bytes]:
+        """The report for a round, made before or now; it is entered in the ledger either way."""
+        stages = bundle.plan.stages
+        if not 0 <= request.stage < len(stages) or not 0 <= request.round < stages[request.stage].rounds:
+            raise RefusalError(f"The plan has no round {request.round} in stage {request.stage + 1}.")
+        people = self.people(bundle)
+        self._check_volunteers(bundle, request, people)
+        kept, limited = self._begun(bundle, request, people)
+        ledger = self._open_ledger(people)
         try:
-            sent = self._again(kit, ask, kept) or self._new(kit, ask, kept, people, purse, limited)
-            page = _page(kit, ask, len(sent.report))
-            purse.reserve(page, sent.who, hashlib.sha256(sent.report).hexdigest()[:32])
+            sent = self._again(bundle, request, kept) or self._new(bundle, request, kept, people, ledger, limited)
+            page = _page(bundle, request, len(sent.report))
+            ledger.reserve(page, sent.who, hashlib.sha256(sent.report).hexdigest()[:32])
         finally:
-            purse.close()
+            ledger.close()
         return "report" if len(people) == 1 else "total", sent.report
 
-    def _purse(self, people: Residents) -> Purse:
-        """The ledger; while its owner looks into it (`tacit device status`), wait a moment."""
+    def _open_ledger(self, people: NodeHistories) -> NodeLedger:
+        """The ledger; while another process reads it (`tacit device status`), wait for a moment."""
         until = time.monotonic() + PATIENCE
         while True:
             try:
-                return self.store.purse(people.users)
+                return self.store.ledger(people.users)
             except BusyError:
                 if time.monotonic() > until:
                     raise
             time.sleep(0.05)
 
-    def _begun(self, kit: Kit, ask: Ask, people: Residents) -> tuple[RunStore, bool]:
-        """What is kept of the run, and whether its people had a budget when it began."""
-        kept = self.store.run(ask.run)
-        began = kept.begin(kit.digest, people.users, self.store.budget is not None)
-        if began["digest"] != kit.digest or began["users"] != [str(user) for user in people.users]:
+    def _begun(self, bundle: Bundle, request: Request, people: NodeHistories) -> tuple[RunStore, bool]:
+        """The files of the run, and whether its people had a budget when it began."""
+        kept = self.store.run(request.run)
+        began = kept.begin(bundle.digest, people.users, self.store.budget is not None)
+        if began["digest"] != bundle.digest or began["users"] != [str(user) for user in people.users]:
             raise RefusalError(
                 "This device began the run with another plan folder or other people; wait for the next run."
             )
         return kept, began["limited"]
 
-    def _again(self, kit: Kit, ask: Ask, kept: RunStore) -> Sent | None:
-        """The same bytes, if this round was answered before."""
-        sent, now = kept.outbox(), kit.first_round(ask.stage) + ask.round + 1
+    def _again(self, bundle: Bundle, request: Request, kept: RunStore) -> Sent | None:
+        """The same bytes, if the node has reported in this round before."""
+        sent, now = kept.outbox(), bundle.first_round(request.stage) + request.round + 1
         if sent is None or kept.done < now:
             return None
         if kept.done > now:
             raise RefusalError(
-                f"This device is past round {ask.round} of stage {ask.stage + 1}; it answers a round once."
+                f"This device is past round {request.round} of stage {request.stage + 1}; it reports once in a round."
             )
-        if not np.array_equal(sent.asked, np.frombuffer(ask.people, "<i4")):
+        if not np.array_equal(sent.asked, np.frombuffer(request.people, "<i4")):
             raise RefusalError(
-                "This device has answered this round for other people of its own; it answers a round once."
+                "This device has reported in this round for other people of its own; it reports once in a round."
             )
         return sent
 
-    def _new(self, kit: Kit, ask: Ask, kept: RunStore, people: Residents, purse: Purse, limited: bool) -> Sent:
-        """Take the step, and put homes and report on disk before anything leaves."""
-        ids = _asked(ask, len(people))
-        params, dials = kit.unpack_params(ask.params), _dials(kit, ask)
+    def _new(
+        self, bundle: Bundle, request: Request, kept: RunStore, people: NodeHistories, ledger: NodeLedger, limited: bool
+    ) -> Sent:
+        """Compute the report; homes and report are on disk before anything leaves."""
+        stage, ids = request.stage, _cohort(request, len(people))
+        params, dials = bundle.unpack_params(request.params), _dials(bundle, request)
         kept.keep_broadcast(params)
-        method, mechanism = build(kit.plan.stages[ask.stage], kit.catalog), kit.mechanism(ask.stage)
-        if not keeps_unit(method, mechanism.unit):
+        prepared, mechanism = self.prepared(bundle, stage, people), bundle.mechanism(stage)
+        if not keeps_unit(prepared.method, mechanism.unit):
             raise RefusalError(
-                f"Stage {ask.stage + 1} promises for one interaction, and one may change more than one position of what "
-                f"{kit.plan.stages[ask.stage].method} sends."
+                f"Stage {stage + 1} promises for one interaction, and one may change more than one position of what "
+                f"{bundle.plan.stages[stage].method} sends."
             )
-        homes = homes_of(kit, kept, people, ask.stage, _allowances(kit, ask, purse) if limited else None)
-        broadcast = Broadcast(jnp.asarray(ask.round, jnp.int32), *jax.tree.map(jnp.asarray, (params, dials)))
-        homes, stacks, who = batch.step_some(method, mechanism, ask.stage, broadcast, people, homes, ids)
-        sent = Sent(ask.stage, ask.round, ids, who, _packed(kit, ask.stage, stacks, alone=len(people) == 1))
-        kept.keep(kit.first_round(ask.stage) + ask.round + 1, homes, sent)
+        allowances = _allowances(bundle, request, ledger) if limited else None
+        homes = self.homes_in_stage(bundle, kept, people, stage, allowances)
+        broadcast = Broadcast(jnp.asarray(request.round, jnp.int32), *jax.tree.map(jnp.asarray, (params, dials)))
+        homes, stacks, who = batch.step_some(mechanism, stage, broadcast, prepared, homes, ids)
+        sent = Sent(stage, request.round, ids, who, _packed(bundle, stage, stacks, alone=len(people) == 1))
+        kept.keep(bundle.first_round(stage) + request.round + 1, homes, sent)
         return sent
 
 
-def homes_of(
-    kit: Kit, kept: RunStore, people: Residents, stage: int, allowances: Callable[[int], np.ndarray] | None
-) -> Home:
-    """Everybody's homes with this stage entered: the newest on disk, or new ones."""
-    methods = [build(one, kit.catalog) for one in kit.plan.stages]
-    entered = 0
-    homes = batch.furnish(kept.secrets(len(people)))
-    sent = kept.outbox()
-    if sent is not None:
-        entered = sent.stage + 1
-        homes = kept.homes(batch.shapes(methods, people, entered, allowances is not None))
-    for number in range(entered, stage + 1):
-        allowed = None if allowances is None else allowances(number)
-        homes = batch.enter_all(methods[number], number, people, homes, allowed)
-    return homes
+def _file_state(path: Path) -> object:
+    """What changes when a file is written: its identity, size and time of modification; None where there is no file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return path, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _allowances(kit: Kit, ask: Ask, purse: Purse) -> Callable[[int], np.ndarray]:
-    """How many messages of a stage each person's budget covers."""
+def _allowances(bundle: Bundle, request: Request, ledger: NodeLedger) -> Callable[[int], np.ndarray]:
+    """A function: how many messages of a stage each person's budget covers."""
 
     def allowed(stage: int) -> np.ndarray:
-        priced = kit.price.stages[stage]
+        priced = bundle.price.stages[stage]
         if priced.event is None:
-            return purse.allowances(_page(kit, ask, 0), 0)
-        return purse.allowances(_page(kit, replace(ask, stage=stage), 0), priced.messages)
+            return ledger.allowances(_page(bundle, request, 0), 0)
+        return ledger.allowances(_page(bundle, replace(request, stage=stage), 0), priced.messages)
 
     return allowed
 
 
-def _page(kit: Kit, ask: Ask, size: int) -> Entry:
-    """The ledger's line for this round."""
-    page = ledger_entry_of(kit.price.stages[ask.stage], kit.plan.digest, ask.run, ask.stage, time.time(), size)
-    return replace(page, round=ask.round)
+def _page(bundle: Bundle, request: Request, size: int) -> Entry:
+    """The ledger's entry for this round."""
+    page = ledger_entry_of(
+        bundle.price.stages[request.stage], bundle.plan.digest, request.run, request.stage, time.time(), size
+    )
+    return replace(page, round=request.round)
 
 
-def _asked(ask: Ask, people: int) -> np.ndarray:
-    """Who of the node's people is asked: ascending, each once."""
-    ids = ids_of(ask.people, people)
+def _cohort(request: Request, people: int) -> np.ndarray:
+    """The people of the node who take part: ascending, each once."""
+    ids = ids_of(request.people, people)
     if ids is None or not ids.size:
         raise RefusalError(
-            f"A letter must name people of this device, from 0 to {people - 1}, ascending, each once, in four bytes each."
+            f"A request must name people of this device, from 0 to {people - 1}, ascending, each once, in four bytes each."
         )
     return ids
 
 
-def _dials(kit: Kit, ask: Ask) -> dict[str, Any]:
-    """The round's public numbers; the gate would not open for one that is no positive finite number."""
+def _dials(bundle: Bundle, request: Request) -> dict[str, Any]:
+    """The round's public numbers; the gate sends nothing where one is not a positive finite number."""
     try:
-        dials = kit.unpack_dials(ask.stage, ask.dials)
+        dials = bundle.unpack_dials(request.stage, request.dials)
     except WireError as problem:
-        raise RefusalError(f"This device cannot read the dials of the letter: {problem}") from None
+        raise RefusalError(f"This device cannot read the dials of the request: {problem}") from None
     for name, dial in dials.items():
         if not dial > 0:
-            raise RefusalError(f"A dial must be a positive finite number, got {name} = {dial:g}; ask with another.")
+            raise RefusalError(f"A dial must be a positive finite number, got {name} = {dial:g}; send another.")
     return dials
 
 
-def _packed(kit: Kit, stage: int, stacks: list[Report], alone: bool) -> bytes:
-    """One person's report as it is; of a shard, the total of its people's reports."""
+def _packed(bundle: Bundle, stage: int, stacks: list[Report], alone: bool) -> bytes:
+    """One person's report as it is; of several people, the total of their reports."""
     if alone:
-        return pack(kit.report(stage), jax.tree.map(lambda leaf: leaf[0], stacks[0]))
-    mechanism, form = kit.mechanism(stage), kit.form(stage)
-    total: Any = empty_total(mechanism, form.like, form.weights)
-    return pack_tree(kit.total(stage), batch.total_of(mechanism, total, stacks))
+        return pack(bundle.report(stage), jax.tree.map(lambda leaf: leaf[0], stacks[0]))
+    mechanism, spec = bundle.mechanism(stage), bundle.update_spec(stage)
+    total: Any = empty_total(mechanism, spec.like, spec.weights)
+    return pack_tree(bundle.total(stage), batch.total_of(mechanism, total, stacks))

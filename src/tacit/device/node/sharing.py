@@ -1,7 +1,8 @@
-"""Choices: what each person of a home lets be seen. Made at home, read anew at every message, never sent.
+"""Sharing choices: what each person of a node discloses. Made on the device, read again for each message, never sent.
 
-`share` is the share π of their items that a person discloses, to methods that heed it (`Method.withholds`). Items, and whole
-categories of items, may never be shared: no method sees those events, so every report is that of somebody without them.
+`share` is the share π of their items that a person discloses, for methods that support it (`Method.withholds`). Items, and
+whole categories of items, can be excluded from sharing: no method sees these events, so a report is the same as if they
+had never happened.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,18 +12,18 @@ from typing import Any
 import numpy as np
 
 from tacit.core.catalog import Catalog
-from tacit.deploy.bundle import Kit
-from tacit.device.node.history_file import Residents
+from tacit.deploy.bundle import Bundle
+from tacit.device.node.history_file import NodeHistories
 from tacit.errors import DeviceError
 
-EVERYBODY = ""  # under this name stands what holds for all people of a home, now and later
+ALL_USERS = ""  # the key of the choice that holds for all people of a node, now and later
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What one person, or everybody in a home, has chosen."""
+class SharingChoice:
+    """The choice of one person, or of all people of a node."""
 
-    share: float | None = None  # None: what the plan says
+    share: float | None = None  # None: the plan's
     items: tuple[str, ...] = ()  # never shared, by name
     categories: tuple[str, ...] = ()  # never shared, as FIELD=VALUE of the public catalog
 
@@ -30,14 +31,14 @@ class Choice:
         if self.share is not None and not 0 <= self.share <= 1:
             raise DeviceError(f"The share to disclose must be a number between 0 and 1, got {self.share:g}.")
 
-    def under(self, everybody: "Choice") -> "Choice":
-        """A person's choice with everybody's: their own share goes first, and what either never shares is not shared."""
-        items, categories = {*self.items, *everybody.items}, {*self.categories, *everybody.categories}
-        share = everybody.share if self.share is None else self.share
-        return Choice(share, tuple(sorted(items)), tuple(sorted(categories)))
+    def combined_with(self, default: "SharingChoice") -> "SharingChoice":
+        """A person's choice with the default of the node: their own share has precedence, exclusions add up."""
+        items, categories = {*self.items, *default.items}, {*self.categories, *default.categories}
+        share = default.share if self.share is None else self.share
+        return SharingChoice(share, tuple(sorted(items)), tuple(sorted(categories)))
 
-    def without(self, names: Sequence[str]) -> "Choice":
-        """The choice with these items and categories shared again."""
+    def without(self, names: Sequence[str]) -> "SharingChoice":
+        """The choice without the exclusion of these items and categories."""
         kept = [tuple(one for one in listed if one not in names) for listed in (self.items, self.categories)]
         return replace(self, items=kept[0], categories=kept[1])
 
@@ -46,22 +47,22 @@ class Choice:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
-def choice_of(words: Mapping[str, Any]) -> Choice:
-    """A choice from plain values."""
-    return Choice(words["share"], tuple(words["items"]), tuple(words["categories"]))
+def choice_from_dict(values: Mapping[str, Any]) -> SharingChoice:
+    """A choice from plain values, as `to_dict` returns them."""
+    return SharingChoice(values["share"], tuple(values["items"]), tuple(values["categories"]))
 
 
-def item_names(kit: Kit) -> list[str]:
-    """What the items of a plan folder are called; their numbers, where they have no names."""
-    return [str(name) for name in (range(kit.catalog.n_items) if kit.names is None else kit.names)]
+def item_names(bundle: Bundle) -> list[str]:
+    """The names of the items of a plan folder; their numbers, where they have no names."""
+    return [str(name) for name in (range(bundle.catalog.n_items) if bundle.names is None else bundle.names)]
 
 
-def members(catalog: Catalog, category: str) -> np.ndarray | None:
-    """Which items FIELD=VALUE is true of, bool[n_items]; None where the catalog has no such field or value.
+def items_in_category(catalog: Catalog, category: str) -> np.ndarray | None:
+    """The items for which FIELD=VALUE holds, bool[n_items]; None where the catalog has no such field or value.
 
     >>> from tacit.core.catalog import Field
     >>> genres = Catalog(2, {"genre": np.array([1, 0])}, (Field("genre", "categorical", 2, ("Drama", "Horror")),))
-    >>> members(genres, "genre=Horror").tolist(), members(genres, "genre=Comedy")
+    >>> items_in_category(genres, "genre=Horror").tolist(), items_in_category(genres, "genre=Comedy")
     ([True, False], None)
     """
     name, _, value = category.partition("=")
@@ -74,25 +75,25 @@ def members(catalog: Catalog, category: str) -> np.ndarray | None:
     return None
 
 
-def hidden(choice: Choice, kit: Kit) -> np.ndarray:
-    """Which items of a plan folder are never shared, bool[n_items]; what its catalog does not have, it cannot ask for."""
-    found = np.isin(item_names(kit), choice.items)
+def excluded_items(choice: SharingChoice, bundle: Bundle) -> np.ndarray:
+    """The items of a plan folder that are never shared, bool[n_items]; names that its catalog lacks are ignored."""
+    found = np.isin(item_names(bundle), choice.items)
     for category in choice.categories:
-        inside = members(kit.catalog, category)
+        inside = items_in_category(bundle.catalog, category)
         found = found if inside is None else found | inside
     return found
 
 
-def as_chosen(people: Residents, choices: Mapping[str, Choice], kit: Kit) -> Residents:
-    """The people of a home as methods may see them."""
+def apply_choices(people: NodeHistories, choices: Mapping[str, SharingChoice], bundle: Bundle) -> NodeHistories:
+    """The histories of a node as its people's choices let methods see them."""
     if not choices:
         return people
-    everybody = choices.get(EVERYBODY, Choice())
-    mine = [choices.get(str(user), Choice()).under(everybody) for user in people.users]
-    share = np.array([np.nan if one.share is None else one.share for one in mine], np.float32)
+    default = choices.get(ALL_USERS, SharingChoice())
+    each = [choices.get(str(user), SharingChoice()).combined_with(default) for user in people.users]
+    share = np.array([np.nan if one.share is None else one.share for one in each], np.float32)
     never = np.zeros(people.items.size, bool)
-    for person, one in enumerate(mine):
+    for person, one in enumerate(each):
         if one.items or one.categories:
             events = slice(people.offsets[person], people.offsets[person + 1])
-            never[events] = hidden(one, kit)[people.items[events]]
+            never[events] = excluded_items(one, bundle)[people.items[events]]
     return replace(people, share=share, never=never)

@@ -1,11 +1,11 @@
-"""Store: what a node keeps on disk. Every file is replaced whole or not at all.
+"""Store: the files of a node. Every file is replaced completely or not at all.
 
-name            the node's own, drawn once; the server knows it by that
-consent.json    whether it takes part, and who volunteers for more: off until somebody says otherwise
-choices.json    what each person lets be seen; the server is never told
-settings.json   where its log is, and the budget of each of its people
-ledger          what was sent; the only thing that outlives an erasure
-plans/DIGEST/   plan folders it obeys
+name            the node's name, drawn once; the server knows the node by it
+consent.json    whether the node takes part, and who volunteers; off until its owner agrees
+choices.json    what each person discloses; never sent
+settings.json   the path of the history file, and the budget of each person
+ledger          what was sent; the only file that survives an erasure
+plans/DIGEST/   the installed plan folders
 runs/RUN/       run.json, secrets.npz, broadcast.npz, state/: homes and the report of the newest round (the outbox)
 """
 
@@ -20,21 +20,30 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tacit.core.run_folder import Folder, plain, private, read_arrays, write_arrays, write_json, write_text
-from tacit.deploy.bundle import Kit, read_kit
-from tacit.device.ledger.node_ledger import Purse, open_purse
-from tacit.device.node.sharing import EVERYBODY, Choice, choice_of
+from tacit.core.run_folder import (
+    Folder,
+    plain,
+    private,
+    read_arrays,
+    read_arrays_by_name,
+    write_arrays,
+    write_json,
+    write_text,
+)
+from tacit.deploy.bundle import Bundle, read_bundle
+from tacit.device.ledger.node_ledger import NodeLedger, open_node_ledger
+from tacit.device.node.sharing import ALL_USERS, SharingChoice, choice_from_dict
 from tacit.errors import DeviceError
 from tacit.privacy.budget import Budget
 
 
 class Sent(NamedTuple):
-    """The outbox: the newest report, as it left or was about to leave."""
+    """The outbox: the newest report, sent or about to be sent."""
 
     stage: int
     round: int
-    asked: np.ndarray  # int32: who was asked
-    who: np.ndarray  # int32: who of them is in it
+    asked: np.ndarray  # int32: the people in the cohort
+    who: np.ndarray  # int32: those of them whose report was sent
     report: bytes
 
 
@@ -45,13 +54,13 @@ class Store:
         self.path = Path(path).absolute()
 
     def create(self) -> "Store":
-        """A new home, or the one that is there."""
+        """Create the folder, unless it exists already."""
         try:
             (self.path / "plans").mkdir(parents=True, exist_ok=True)
             (self.path / "runs").mkdir(exist_ok=True)
         except OSError as problem:
             raise DeviceError(
-                f"{self.path} cannot be a device's home ({problem.strerror}); name another folder."
+                f"{self.path} cannot be a device's folder ({problem.strerror}); name another folder."
             ) from None
         if not self.exists:
             os.chmod(self.path, 0o700)
@@ -60,62 +69,62 @@ class Store:
 
     @property
     def exists(self) -> bool:
-        """Whether somebody lives here; not before it is created, nor after it was erased."""
+        """Whether the node exists: it was created and has not been erased."""
         return (self.path / "name").exists()
 
     @property
     def name(self) -> str:
-        """The node's own name."""
+        """The node's name."""
         try:
             return (self.path / "name").read_text(encoding="utf-8")
         except FileNotFoundError:
-            raise DeviceError(f"{self.path} is no device's home; `tacit device --home DIR` makes one.") from None
+            raise DeviceError(f"{self.path} is not a device's folder; `tacit device --home DIR` makes one.") from None
 
     # ---- consent and settings ----
 
     @property
     def takes_part(self) -> bool:
-        """Whether somebody agreed, and nobody paused it since. Read anew each time: a pause counts at once."""
+        """Whether the owner has agreed and has not paused since. Read again each time, so that a pause takes effect at once."""
         return self._read("consent.json", {"takes_part": False})["takes_part"] is True
 
     def agree(self, takes_part: bool) -> None:
-        """Take part from now on, or no longer."""
+        """Agree to take part from now on, or no longer."""
         self._consent(takes_part=takes_part)
 
     @property
     def volunteering(self) -> list[str]:
-        """The names of those who agreed to stages that ask volunteers alone; nobody, until somebody says otherwise."""
+        """The names of the volunteers: people who agreed to stages for volunteers only. None by default."""
         return list(self._read("consent.json", {}).get("volunteers", []))
 
     def volunteers(self, users: Sequence[Any]) -> np.ndarray:
-        """Who of these people volunteers, by place: int32, ascending. Read anew each time: a withdrawal counts at once."""
+        """The indices of volunteers among these people, int32, ascending. Read again each time: a withdrawal takes effect at once."""
         agreed = {*self.volunteering}
         return np.array([place for place, user in enumerate(users) if str(user) in agreed], np.int32)
 
     def volunteer(self, users: Sequence[Any], agreed: bool) -> None:
-        """These people volunteer from now on, or no longer."""
+        """Record that these people volunteer from now on, or no longer."""
         named = {str(user) for user in users}
         kept = {*self.volunteering} | named if agreed else {*self.volunteering} - named
         self._consent(volunteers=sorted(kept))
 
-    def _consent(self, **words: Any) -> None:
-        write_json(self.path / "consent.json", {**self._read("consent.json", {"takes_part": False}), **words})
+    def _consent(self, **values: Any) -> None:
+        write_json(self.path / "consent.json", {**self._read("consent.json", {"takes_part": False}), **values})
 
     @property
-    def choices(self) -> dict[str, Choice]:
-        """What each person lets be seen, by name; read anew each time: a change counts from the next message on."""
-        return {user: choice_of(words) for user, words in self._read("choices.json", {}).items()}
+    def choices(self) -> dict[str, SharingChoice]:
+        """What each person discloses, by name. Read again each time: a change takes effect with the next message."""
+        return {user: choice_from_dict(values) for user, values in self._read("choices.json", {}).items()}
 
-    def choose(self, change: Callable[[Choice], Choice], users: Sequence[Any] = ()) -> None:
-        """Change what these people let be seen; without a name, what holds for everybody here."""
+    def choose(self, change: Callable[[SharingChoice], SharingChoice], users: Sequence[Any] = ()) -> None:
+        """Change what these people disclose; without a name, the default for all people of the node."""
         choices = self.choices
-        made = {user: change(choices.get(user, Choice())) for user in map(str, users or [EVERYBODY])}
-        private(self.path / "choices.json.partial")  # what somebody hides is for nobody else to read
+        made = {user: change(choices.get(user, SharingChoice())) for user in map(str, users or [ALL_USERS])}
+        private(self.path / "choices.json.partial")  # only its owner can read which items are excluded
         write_json(self.path / "choices.json", {user: one.to_dict() for user, one in {**choices, **made}.items()})
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Where the log is, and the budget."""
+        """The path of the history file, and the budget."""
         return self._read("settings.json", {})
 
     def set(self, **values: Any) -> None:
@@ -124,65 +133,65 @@ class Store:
 
     @property
     def budget(self) -> Budget | None:
-        """What each person will spend over all runs; None: they set no limit."""
+        """The privacy budget of each person over all runs; None: no limit."""
         found = self.settings.get("budget")
         return None if found is None else Budget(**{**found, "epsilon": float(found["epsilon"])})
 
     def limit(self, budget: Budget) -> None:
-        """Set what each person will spend."""
+        """Set the privacy budget of each person."""
         self.set(budget=plain(asdict(budget)))
 
-    def purse(self, users: Sequence[Any] | None = None) -> Purse:
-        """The ledger of these people; of nobody named, the one that is there."""
-        return open_purse(self.path / "ledger", users, self.budget or Budget(math.inf))
+    def ledger(self, users: Sequence[Any] | None = None) -> NodeLedger:
+        """The ledger of these people; without names, the existing one."""
+        return open_node_ledger(self.path / "ledger", users, self.budget or Budget(math.inf))
 
     # ---- plan folders ----
 
-    def install(self, folder: str | Path) -> Kit:
-        """Keep a copy of a plan folder, and obey it."""
-        kit = read_kit(folder)
-        target = self.path / "plans" / kit.digest
+    def install(self, folder: str | Path) -> Bundle:
+        """Copy a plan folder, and take part in its rounds from now on."""
+        bundle = read_bundle(folder)
+        target = self.path / "plans" / bundle.digest
         if not target.exists():
             partial = target.with_name(target.name + ".partial")
             shutil.rmtree(partial, ignore_errors=True)
             shutil.copytree(folder, partial, ignore=shutil.ignore_patterns("*.key"))
             os.replace(partial, target)
-        return read_kit(target)
+        return read_bundle(target)
 
     def digests(self) -> list[str]:
-        """The plan folders it obeys."""
+        """The digests of the installed plan folders."""
         return sorted(one.name for one in (self.path / "plans").glob("*") if one.suffix != ".partial")
 
-    def kit(self, digest: str) -> Kit:
+    def bundle(self, digest: str) -> Bundle:
         """A plan folder by its digest."""
-        return read_kit(self.path / "plans" / digest)
+        return read_bundle(self.path / "plans" / digest)
 
-    def kits(self) -> list[Kit]:
-        """Every plan folder it obeys."""
-        return [self.kit(digest) for digest in self.digests()]
+    def bundles(self) -> list[Bundle]:
+        """All installed plan folders."""
+        return [self.bundle(digest) for digest in self.digests()]
 
     # ---- runs ----
 
     def run(self, run: str) -> "RunStore":
-        """What is kept of a run."""
+        """The files of a run."""
         if not run.isalnum() or len(run) > 64:
             raise DeviceError(f"A run's name must be letters and digits, at most 64 of them, got {run[:80]!r}.")
         return RunStore(self.path / "runs" / run)
 
     def newest(self) -> "RunStore":
-        """The run that was broadcast last."""
+        """The run with the newest broadcast."""
         found = [one for one in (self.path / "runs").glob("*/broadcast.npz")]
         if not found:
-            raise DeviceError(f"{self.path} has had no broadcast yet; take part in a round, and ask again.")
+            raise DeviceError(f"{self.path} has received no broadcast yet; take part in a round first.")
         return RunStore(max(found, key=lambda one: one.stat().st_mtime).parent)
 
     def erase(self) -> int:
-        """Delete everything but the ledger, which says so from now on; how many files went."""
-        purse = self.purse()
+        """Delete everything but the ledger, which records the erasure; the number of deleted files."""
+        node_ledger = self.ledger()
         try:
-            return purse.erase(self.path)
+            return node_ledger.erase(self.path)
         finally:
-            purse.close()
+            node_ledger.close()
 
     def _read(self, name: str, default: dict[str, Any]) -> dict[str, Any]:
         path = self.path / name
@@ -190,7 +199,7 @@ class Store:
 
 
 class RunStore:
-    """What a node keeps of one run."""
+    """The files of one run on a node."""
 
     def __init__(self, path: Path):
         self.path, self._folder = path, Folder(path)
@@ -201,7 +210,7 @@ class RunStore:
         return self.path.name
 
     def begin(self, digest: str, users: Sequence[Any], limited: bool) -> dict[str, Any]:
-        """What the run began with; where it is new, secrets come from the operating system, fresh for this run."""
+        """The facts the run began with; a new run gets fresh secrets from the operating system."""
         path = self.path / "run.json"
         if not path.exists():
             self.path.mkdir(parents=True, exist_ok=True)
@@ -210,31 +219,31 @@ class RunStore:
                 partial = private(self.path / "secrets.partial")
                 write_arrays(partial, {"secrets": drawn})
                 os.replace(partial, self.path / "secrets.npz")
-            words = {"digest": digest, "users": [str(user) for user in users], "limited": limited}
-            write_json(path, words)
+            facts = {"digest": digest, "users": [str(user) for user in users], "limited": limited}
+            write_json(path, facts)
         return json.loads(path.read_text(encoding="utf-8"))
 
     @property
     def digest(self) -> str:
         """The plan folder of the run."""
-        return self._words["digest"]
+        return self._facts["digest"]
 
     @property
     def users(self) -> list[str]:
         """The people of the run."""
-        return self._words["users"]
+        return self._facts["users"]
 
     @property
-    def _words(self) -> dict[str, Any]:
+    def _facts(self) -> dict[str, Any]:
         return json.loads((self.path / "run.json").read_text(encoding="utf-8"))
 
     def secrets(self, people: int) -> np.ndarray:
-        """The secrets that the people of this run have."""
+        """The secrets of the people of this run, uint32[people, 2]."""
         return read_arrays(self.path / "secrets.npz", {"secrets": np.zeros((people, 2), np.uint32)})["secrets"]
 
     @property
     def done(self) -> int:
-        """How many rounds of the plan lie behind the homes; 0 before the first."""
+        """After how many rounds of the plan the homes were saved; 0 before the first."""
         return self._folder.latest() or 0
 
     def homes(self, like: Any) -> Any:
@@ -242,7 +251,7 @@ class RunStore:
         return self._folder.restore("homes", like)
 
     def keep(self, done: int, homes: Any, sent: Sent) -> None:
-        """Homes and outbox after a round, as one act."""
+        """Save homes and outbox after a round, in one atomic step."""
         outbox = {name: np.asarray(getattr(sent, name)) for name in ("stage", "round", "asked", "who")}
         report = np.frombuffer(sent.report, np.uint8)
         self._folder.checkpoint(done, {"homes": homes, "outbox": {**outbox, "report": report}})
@@ -251,17 +260,16 @@ class RunStore:
         """The newest report."""
         if not self.done:
             return None
-        with np.load(self.path / "state" / f"{self.done:09d}" / "outbox.npz", allow_pickle=False) as saved:
-            found = {name[2:-2]: saved[name] for name in saved.files}
+        found = read_arrays_by_name(self.path / "state" / f"{self.done:09d}" / "outbox.npz")
         stage, round = int(found["stage"]), int(found["round"])
         return Sent(stage, round, found["asked"], found["who"], found["report"].tobytes())
 
     def keep_broadcast(self, params: dict) -> None:
-        """The newest parameters, to answer from."""
+        """Save the newest parameters, from which the node recommends."""
         partial = self.path / "broadcast.partial"
         write_arrays(partial, params)
         os.replace(partial, self.path / "broadcast.npz")
 
     def broadcast(self, like: dict) -> dict:
-        """The newest parameters that arrived."""
+        """The newest parameters that were received."""
         return read_arrays(self.path / "broadcast.npz", like)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tacit.lab.data import Population
-from tacit.lab.simulation.collect import Reports
-from tacit.lab.simulation.cooccurrence import said_of_pairs
+from tacit.lab.simulation.cooccurrence import count_pairs
+from tacit.lab.simulation.report_collection import PackedReports
 
 if TYPE_CHECKING:
     from tacit.lab.runs.run import Run
@@ -48,4 +48,4 @@ def true_pair_counts(people: Population) -> np.ndarray:
     n = people.catalog.n_items
     had = np.zeros((len(people), n), np.uint8)
     had[np.repeat(np.arange(len(people)), people.lengths), people.items] = 1
-    return said_of_pairs(Reports(np.packbits(had, axis=1), n))
+    return count_pairs(PackedReports(np.packbits(had, axis=1), n))

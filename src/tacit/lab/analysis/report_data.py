@@ -11,9 +11,9 @@ from tacit.core.run_folder import plain
 from tacit.lab.analysis.feasibility import INFEASIBLE, WEAK, assess_priced_plan, feasible_epsilons
 from tacit.lab.analysis.noise_floor import noise_floor_of
 from tacit.lab.analysis.sample_message import sample_message
-from tacit.lab.evaluation.protocols import PROTOCOLS, Answers
+from tacit.lab.evaluation.protocols import PROTOCOLS, EvaluationResult
 from tacit.lab.evaluation.splits import Split
-from tacit.lab.evaluation.statistics import Interval
+from tacit.lab.evaluation.statistics import ConfidenceInterval
 from tacit.lab.experiments.trial import Trial
 
 if TYPE_CHECKING:
@@ -90,36 +90,36 @@ def _data(run: "Run", setting: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _evaluation(run: "Run") -> dict[str, Any]:
-    answers, split = run.answers, run.split
-    if answers is None:
+    evaluation, split = run.evaluation, run.split
+    if evaluation is None:
         return {"protocol": None, "metrics": run.metrics, "parts": [], "intervals": {}, "groups": {}, "notes": []}
-    known = PROTOCOLS.get(answers.protocol)
+    known = PROTOCOLS.get(evaluation.protocol)
     return {
         "protocol": {
-            "name": answers.protocol,
+            "name": evaluation.protocol,
             "about": known.about if known else "",
-            "candidates": answers.candidates,
-            "treatment": answers.treatment,
-            "by": answers.by,
-            "units": int(answers.units.size),
+            "candidates": evaluation.candidates,
+            "treatment": evaluation.treatment,
+            "by": evaluation.by,
+            "units": int(evaluation.units.size),
         },
-        "metrics": answers.metrics,
-        "parts": [part._asdict() for part in answers.parts],
-        "intervals": {name: _interval(answers.interval(name)) for name in answers.values},
-        "groups": {} if split is None else _groups(answers, split),
-        "notes": [*answers.notes, *answers.doubts],
+        "metrics": evaluation.metrics,
+        "parts": [part._asdict() for part in evaluation.parts],
+        "intervals": {name: _interval(evaluation.interval(name)) for name in evaluation.values},
+        "groups": {} if split is None else _groups(evaluation, split),
+        "notes": [*evaluation.notes, *evaluation.warnings],
     }
 
 
-def _groups(answers: Answers, split: Split) -> dict[str, list[dict[str, Any]]]:
+def _groups(evaluation: EvaluationResult, split: Split) -> dict[str, list[dict[str, Any]]]:
     """Every metric for people of few and of many events; none where a value belongs to a session."""
-    if answers.by != "user":
+    if evaluation.by != "user":
         return {}
-    found = {name: answers.by_history(name, split) for name in answers.values}
+    found = {name: evaluation.by_history(name, split) for name in evaluation.values}
     return {name: [{"group": g, **_interval(one)} for g, one in groups.items()] for name, groups in found.items()}
 
 
-def _interval(one: Interval) -> dict[str, Any]:
+def _interval(one: ConfidenceInterval) -> dict[str, Any]:
     return {"mean": one.mean, "low": one.low, "high": one.high, "users": one.users}
 
 

@@ -19,16 +19,26 @@ from tacit.audit.evidence import Evidence, most_accurate, weigh_guesses
 from tacit.core.catalog import Field
 from tacit.core.messages import Schema
 from tacit.core.plan import Plan
+from tacit.device.batching import enter_batch, new_homes
 from tacit.device.method import person_fields
-from tacit.device.round import KEYS, Home, enter, new_home
+from tacit.device.round import KEYS, Home
 from tacit.errors import PlanError
 from tacit.lab.audits.canaries import Canary, canary_devices, design_canaries, estimate_each, flat_estimate, in_one_sum
 from tacit.lab.data import Population
 from tacit.lab.data.organisations import organisations
 from tacit.lab.data.synthetic import movies
 from tacit.lab.plans.loader import complete
-from tacit.lab.simulation.buckets import secrets
-from tacit.lab.simulation.engine import Awake, Job, State, close, fold, listen, noise_key, seats, wake
+from tacit.lab.simulation.buckets import device_secrets
+from tacit.lab.simulation.engine import (
+    CohortSlots,
+    Job,
+    State,
+    close_round,
+    cohort_slots,
+    device_places,
+    fold,
+    step_cohort,
+)
 from tacit.lab.simulation.federation import Federation, Performance
 from tacit.lab.simulation.stage_runner import Rounds
 from tacit.privacy.accounting.events import Gaussian
@@ -36,6 +46,7 @@ from tacit.privacy.claim import Claim
 from tacit.privacy.mechanism import Mechanism, mechanism_class
 from tacit.privacy.price import Price, price
 from tacit.server import round as server
+from tacit.server.round import noise_key
 
 USERS, CANARIES, CONFIDENCE = 60, 1000, 0.99
 _ITEMS = 300
@@ -169,7 +180,7 @@ class _AuditedRun:
         self.price = price(plan, len(people) + self.extra)
         self.coins = np.random.default_rng([seed, 0xCA]).random(self.canaries) < 0.5
         root = jax.random.key(seed, impl=KEYS)
-        self.homes = jax.vmap(new_home)(secrets(root, _SECRETS + np.arange(self.extra)))
+        self.homes = new_homes(device_secrets(root, _SECRETS + np.arange(self.extra)))
 
     def _room(self, number: int, canaries: int) -> int:
         """How many of the canaries a stage can tell apart: in a sum, those that have a number to themselves."""
@@ -191,7 +202,7 @@ class _AuditedRun:
                 total += scores / max(scores.std(), 1e-30)
             else:
                 for turn in range(rounds.stage.rounds):
-                    rounds.play(turn, turn + 1)
+                    self.federation.play(rounds, turn, turn + 1)
             rounds.end()
         return total
 
@@ -206,7 +217,7 @@ class _AuditedRun:
         # Where neighbours differ by one device's presence, a coin says whether the canary is there at all.
         absent = job.mechanism.always_releases and priced.exposure.relation == "add_remove"
         owns = method.owns(np.ones_like(self.coins) if absent else self.coins)
-        self.homes = jax.vmap(lambda home, own: enter(method, job.stage, home, own))(self.homes, owns)
+        self.homes = enter_batch(method, job.stage, self.homes, owns)
         there = self.coins if absent else np.ones(self.extra, bool)
         scores = np.zeros(self.canaries)
         for number in range(rounds.stage.rounds):
@@ -216,18 +227,19 @@ class _AuditedRun:
                 *([bucket.own for bucket in self.federation.buckets], others, self.homes, owns, asked),
                 everybody=priced.exposure.drawn is None,
             )
-            self.federation.keep(made[0])
+            self.federation.set_state(made[0])
             self.homes, scores = made[1], scores + np.asarray(made[2], float)
         return scores - scores.mean() if absent else scores
 
-    def _draw(self, rounds: Rounds, number: int, there: np.ndarray) -> tuple[list[Awake], np.ndarray]:
+    def _draw(self, rounds: Rounds, number: int, there: np.ndarray) -> tuple[list[CohortSlots], np.ndarray]:
         """Who is asked: of the people, bucket by bucket, and of the canaries, with -1 for the others."""
         buckets, people = self.federation.buckets, len(self.federation.population)
-        ids = rounds.sampler.draw(self.federation.draws, rounds.job.stage, number, people + self.extra)
-        bucket, place = seats(buckets, people)
+        ids = rounds.sampler.draw(self.federation.cohort_seed, rounds.job.stage, number, people + self.extra)
+        bucket, place = device_places(buckets, people)
         who = ids[ids < people]
         others = [
-            wake(place[who[bucket[who] == b]], _CHUNK, -(-one.ids.size // _CHUNK)) for b, one in enumerate(buckets)
+            cohort_slots(place[who[bucket[who] == b]], _CHUNK, -(-one.ids.size // _CHUNK))
+            for b, one in enumerate(buckets)
         ]
         asked = np.isin(np.arange(self.extra), ids - people) & there
         return others, np.where(asked, np.arange(self.extra), -1).astype(np.int32)
@@ -241,20 +253,20 @@ def _turn(
     round: Any,
     state: State,
     owns: list,
-    awake: list[Awake],
+    awake: list[CohortSlots],
     homes: Home,
     their_owns: Any,
     asked: jax.Array,
     everybody: bool,
 ) -> tuple[State, Home, jax.Array]:
     """One round with canaries: everybody's state after it, the canaries' homes, and their scores."""
-    broadcast = server.open_round(round, state.params, state.memory.dials)
+    broadcast = state.broadcast(round)
     moved, known, _ = fold(job, broadcast, state.homes, owns, awake)
-    (their_homes,), (reports,) = listen(theirs, broadcast, [homes], [their_owns], [Awake(asked[None], 1)])
+    (their_homes,), (reports,) = step_cohort(theirs, broadcast, [homes], [their_owns], [CohortSlots(asked[None], 1)])
     total = server.add_reports(job.mechanism, known, reports)
-    params, memory, _ = close(job, key, broadcast.round, state.params, state.memory, [total])
+    params, memory, _ = close_round(job, key, broadcast.round, state.params, state.memory, [total])
     if job.mechanism.always_releases:
-        (payloads, n), noise = total, noise_key(job, key, broadcast.round)
+        (payloads, n), noise = total, noise_key(key, job.stage, broadcast.round)
         sums = job.mechanism.estimate(noise, payloads, n, broadcast.dials)[0]
         # Whoever attacks one person may know all others; not, where chance drew the cohort, who of them was asked.
         others = flat_estimate({name: known[0][0][name] for name in sums}) if everybody else 0.0

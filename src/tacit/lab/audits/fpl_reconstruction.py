@@ -5,7 +5,6 @@ are compared with the histories, which only the lab knows, and with blind guesse
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -25,15 +24,13 @@ from tacit.audit.attacks import (
 )
 from tacit.core.messages import Broadcast, Report
 from tacit.core.sparse_rows import dense, is_rows
-from tacit.device.round import Home, step
 from tacit.errors import PlanError
 from tacit.lab.data import Population
 from tacit.lab.evaluation.scoring import seen_mask
 from tacit.lab.runs.run import Run
-from tacit.lab.simulation.buckets import homes_of, prepare
 from tacit.lab.simulation.engine import Job
-from tacit.server.round import nothing, open_round
-from tacit.server.rule import build_rule
+from tacit.lab.simulation.replay import Replay
+from tacit.server.round import zero_total
 
 
 class Leak(NamedTuple):
@@ -104,43 +101,32 @@ def public_facts(run: Run) -> PublicFacts:
 
 
 class Tap:
-    """Some devices of a run, replayed round after round; records what an eavesdropper sees."""
+    """Some devices of a run, replayed round after round; what they send is recorded as a reader of the wire has it."""
 
     def __init__(self, run: Run, ids: np.ndarray):
-        stage, mechanism = run.plan.stages[run.stage], run.price.stages[run.stage].mechanism
-        assert mechanism is not None
-        self.run, self.round, self.mechanism = run, stage.rounds, mechanism
-        self.job = Job(run.method, mechanism, build_rule(stage.server), run.stage, stage.trains, 1)
-        self.exact = mechanism.as_sent
-        everybody = homes_of(run.buckets)
-        fresh = {**everybody.spent, str(run.stage): np.zeros_like(everybody.spent[str(run.stage)])}
-        self.home = jax.tree.map(lambda leaf: jnp.asarray(leaf[ids]), everybody._replace(spent=fresh))
-        self.own = prepare(run.method, run.population, ids, int(run.population.lengths[ids].max(initial=1)))
+        self.replay = Replay(run, run.stage)
+        self.params, self.round = run.params, self.replay.stage.rounds
+        self.exact = self.replay.job.mechanism.as_sent
+        self.homes, self.own = self.replay.devices(ids)
 
     def next(self) -> ObservedRound:
         """One more round: the homes move on, the parameters stay."""
-        params, self.round = self.run.params, self.round + 1
-        broadcast = open_round(self.round, params, self.run.dials(self.run.stage))
-        self.home, reports = _ask(self.job, broadcast, self.home, self.own)
-        items, bias = (np.asarray(params[name]) for name in ("items", "bias"))
+        self.round += 1
+        self.homes, reports = self.replay.send(self.round, self.homes, self.own)
+        items, bias = (np.asarray(self.params[name]) for name in ("items", "bias"))
         if self.exact and is_rows(reports.payload["items"]):
             rows = {name: reports.payload[name] for name in ("items", "bias")}
             return ObservedRound(
                 items, bias, *map(np.asarray, (rows["items"].index, rows["items"].value, rows["bias"].value))
             )
-        heard = _hear(self.job, broadcast, jax.random.key(self.round), reports)
-        every = np.broadcast_to(np.arange(bias.size), heard["bias"].shape)
-        return ObservedRound(items, bias, every, heard["items"], heard["bias"])
-
-
-@jax.jit
-def _ask(job: Job, broadcast: Broadcast, homes: Home, owns: Any) -> tuple[Home, Report]:
-    return jax.vmap(partial(step, job.method, job.mechanism, job.stage, broadcast))(homes, owns)
+        readable = _hear(self.replay.job, self.replay.broadcast(self.round), jax.random.key(self.round), reports)
+        every = np.broadcast_to(np.arange(bias.size), readable["bias"].shape)
+        return ObservedRound(items, bias, every, readable["items"], readable["bias"])
 
 
 def _hear(job: Job, broadcast: Broadcast, key: jax.Array, reports: Report) -> dict[str, np.ndarray]:
     """What can be made of each message by itself; where only a noisy sum leaves the server, that sum, for everybody."""
-    empty = nothing(job.mechanism, broadcast.params, job.trains, job.weights)[0]
+    empty = zero_total(job.mechanism, broadcast.params, job.trains, job.weights)[0]
     if job.mechanism.always_releases:
         total = job.mechanism.add(empty, reports.payload, reports.weight, reports.sent)
         sums = job.mechanism.estimate(key, total, reports.sent.sum(), broadcast.dials)[0]

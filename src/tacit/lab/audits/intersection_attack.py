@@ -14,8 +14,8 @@ from tacit.core.plan import Plan
 from tacit.lab.data import Population
 from tacit.lab.data.selection import owners
 from tacit.lab.plans.loader import choose
-from tacit.lab.simulation.collect import GRID, collect, job_of, move_in_all
 from tacit.lab.simulation.federation import Federation, Performance
+from tacit.lab.simulation.report_collection import GRID, collect_reports, cooccurrence_job, enter_devices
 
 
 class ObservedReports(NamedTuple):
@@ -53,11 +53,11 @@ def observe_reports(
     federation = Federation(
         chosen.with_setting("rounds", rounds), people, seed=seed, performance=Performance(grid=GRID)
     )
-    job, heard = job_of(federation, rounds), []
+    job, heard = cooccurrence_job(federation, rounds), []
     for number in range(times):
         if memoised or number == 0:
-            move_in_all(federation, job)
-        heard.append(collect(federation, job, number=0 if memoised else number).packed)
+            enter_devices(federation, job)
+        heard.append(collect_reports(federation, job, number=0 if memoised else number).packed)
     return ObservedReports(np.stack(heard), people.catalog.n_items)
 
 

@@ -21,12 +21,12 @@ from tacit.audit.inference import (
     score_membership,
 )
 from tacit.core.plan import Plan
+from tacit.device.batching import power_of_two
 from tacit.device.method import Method
 from tacit.device.methods._bases.likes import liked_events
 from tacit.errors import DataError, PlanError
 from tacit.lab.data import Population
 from tacit.lab.simulation.batched_runs import Models, learn_together
-from tacit.lab.simulation.buckets import power
 
 LISTED = 10  # items of a list
 USED = 0.8  # of the shadow people
@@ -94,10 +94,10 @@ def model_answers(models: Models, log: Population, ids: np.ndarray) -> list[Mode
     """The outputs of released models for some people: lists for their features alone, and losses on their histories."""
     if not log.catalog.person_fields:
         raise DataError("Membership needs people with features, and this log has none; the world 'movies' has some.")
-    length = power(int(log.lengths[ids].max(initial=1)))
+    length = power_of_two(int(log.lengths[ids].max(initial=1)))
     parts = []
     for start in range(0, ids.size, _BATCH):
-        some = np.resize(ids[start : start + _BATCH], min(_BATCH, power(ids.size)))  # repeated to one size
+        some = np.resize(ids[start : start + _BATCH], min(_BATCH, power_of_two(ids.size)))  # repeated to one size
         parts.append(jax.tree.map(np.asarray, _ask(models, log.histories(some, length))))
     lists, losses = (np.concatenate(part, axis=1)[:, : ids.size] for part in zip(*parts))
     features = np.asarray(log.histories(ids, 1).person)

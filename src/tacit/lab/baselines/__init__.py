@@ -1,1 +1,1 @@
-"""Baselines that a deployment does not have: fitted from pooled data, or with a helper party."""
+"""Baselines that a deployment does not have: fitted from pooled data (`central`), or with a helper party (`helpers`)."""

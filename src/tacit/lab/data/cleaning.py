@@ -1,4 +1,4 @@
-"""Cleaning: put a log's events in order, merge what is repeated, leave out who has too few; each step is counted."""
+"""Cleaning of a log: ordering, duplicates, users with few events. Each step counts what it changes."""
 
 from dataclasses import dataclass
 
@@ -39,13 +39,13 @@ def of_marked_items(user: np.ndarray, item: np.ndarray, marked: np.ndarray) -> n
 
 
 def in_order(log: Events) -> Events:
-    """By device, then time; events of the same second stay in the order of the rows."""
+    """By device, then time; events of the same time stay in the order of the rows."""
     order = np.argsort(log.user, kind="stable") if log.time is None else np.lexsort((log.time, log.user))
     return log if np.array_equal(order, np.arange(order.size)) else log.take(order)
 
 
-def merge(log: Events, policy: str, notes: list[str]) -> Events:
-    """One event for each device and item, or every event; the log stands in order of device and time."""
+def drop_duplicates(log: Events, policy: str, notes: list[str]) -> Events:
+    """One event for each device and item, or every event; the log is in order of device and time."""
     if policy == "latest":
         keep = _last_of_pair(log)
     elif policy == "first":
@@ -70,7 +70,7 @@ def _last_of_pair(log: Events) -> np.ndarray:
 
 
 def _count_repeats(log: Events, policy: str, notes: list[str]) -> None:
-    """Rows that say again what another row said: same device, item and time."""
+    """Rows that say again what another row found: same device, item and time."""
     if log.time is None:
         return
     again = (log.user[1:] == log.user[:-1]) & (log.time[1:] == log.time[:-1])
@@ -90,20 +90,20 @@ def _count_repeats(log: Events, policy: str, notes: list[str]) -> None:
         notes.append(f"{count:,} rows repeat another row's user, item and time; kept.")
 
 
-def drop_few(log: Events, policy: str, least: int, notes: list[str]) -> Events:
-    """Users with fewer than `least` events: kept, dropped or refused."""
+def drop_few(log: Events, policy: str, min_events: int, notes: list[str]) -> Events:
+    """Users with fewer than `min_events` events: kept, dropped or refused."""
     counts = np.bincount(log.user)
-    few = (counts < least) & (counts > 0)
+    few = (counts < min_events) & (counts > 0)
     if not few.any():
         return log
-    said = f"{int(few.sum()):,} of {int((counts > 0).sum()):,} users have fewer than {least} events"
+    found = f"{int(few.sum()):,} of {int((counts > 0).sum()):,} users have fewer than {min_events} events"
     if policy == "error":
-        raise DataError(f"few='error': {said}; choose few='drop' or 'keep', or a smaller least.")
+        raise DataError(f"on_few='error': {found}; choose on_few='drop' or 'keep', or a smaller min_events.")
     if policy == "keep":
-        notes.append(f"{said}; kept.")
+        notes.append(f"{found}; kept.")
         return log
     keep = ~few[log.user]
     if not keep.any():
-        raise DataError(f"few='drop': {said}, so nobody is left; choose a smaller least.")
-    notes.append(f"{said}; dropped with their {int((~keep).sum()):,} events.")
+        raise DataError(f"on_few='drop': {found}, so no user is left; choose a smaller min_events.")
+    notes.append(f"{found}; dropped with their {int((~keep).sum()):,} events.")
     return log.take(keep)

@@ -1,4 +1,4 @@
-"""Columns of a log: identifiers become numbers, written times become seconds. Refuses what cannot be meant."""
+"""Columns of a log: identifiers become numbers, dates become seconds. Ambiguous values are refused."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,14 +10,14 @@ from tacit.errors import DataError
 
 # An epoch number this large would lie beyond the year 5000 if it counted seconds.
 UNITS = ((1e17, "nanoseconds", 1e9), (1e14, "microseconds", 1e6), (1e11, "milliseconds", 1e3), (0.0, "seconds", 1.0))
-SOME_SENSE = 1e8  # seconds to March 1973: smaller numbers may be counters, not dates
+EARLIEST_DATE = 1e8  # seconds to March 1973: smaller numbers may be counters, not dates
 OFFSET = r"(Z|[+-]\d{2}:?\d{2})$"
-WRITTEN = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d")
+FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d")
 
 
 @dataclass(frozen=True)
 class Codes:
-    """Numbers in place of identifiers: `names[codes[row]]` is what the row said."""
+    """Numbers in place of identifiers: `names[codes[row]]` is the identifier of the row."""
 
     codes: np.ndarray  # int32[rows]
     names: np.ndarray  # sorted; integers or strings
@@ -38,7 +38,7 @@ def encode_ids(column: pl.Series, role: str, *, text: bool = False) -> Codes:
             f"{len(column):,}; drop those rows first."
         )
     distinct = column.unique().sort()
-    refuse_twins(distinct, role)
+    refuse_whitespace_twins(distinct, role)
     if text:
         distinct = distinct.gather(as_integers(distinct).arg_sort())
     numbers = pl.Series(np.arange(len(distinct), dtype=np.int32))
@@ -62,7 +62,7 @@ def plain_ids(column: pl.Series, role: str) -> pl.Series:
     raise DataError(f"Column {column.name!r} must hold strings or integers as {role}s, got {kind}.")
 
 
-def refuse_twins(distinct: pl.Series, role: str) -> None:
+def refuse_whitespace_twins(distinct: pl.Series, role: str) -> None:
     """Refuse two identifiers that differ only in surrounding white space."""
     if distinct.dtype != pl.String:
         return
@@ -121,7 +121,7 @@ def _epoch(column: pl.Series) -> tuple[pl.Series, str | None]:
     values = column.cast(pl.Float64)
     size = values.fill_nan(None).abs()
     unit, least = (_unit(_number(end)) for end in (size.max(), size.min()))
-    if unit != least and _number(size.min()) > SOME_SENSE:
+    if unit != least and _number(size.min()) > EARLIEST_DATE:
         raise DataError(
             f"Column {column.name!r} must hold times in one unit, got {_number(size.min()):.0f} ({least[0]}) and "
             f"{_number(size.max()):.0f} ({unit[0]}); convert it to seconds."
@@ -148,12 +148,12 @@ def _read_written(column: pl.Series, written: str | None) -> tuple[pl.Series, st
 
 
 def _iso(column: pl.Series) -> pl.Series:
-    """ISO 8601 as it is met: a T or a space, fractions, an offset, or a date alone."""
+    """ISO 8601 as usually written: a T or a space, fractions, an offset, or a date alone."""
     text = column.str.strip_chars().str.replace("T", " ", literal=True)
     timed = text.str.contains(":")
     offset = pl.select(pl.when(timed).then(text.str.extract(OFFSET))).to_series().fill_null("Z")
     bare = pl.select(pl.when(timed).then(text.str.replace(OFFSET, "")).otherwise(text)).to_series().str.strip_chars()
-    tries = [bare.str.to_datetime(form, strict=False, time_unit="us") for form in WRITTEN]
+    tries = [bare.str.to_datetime(form, strict=False, time_unit="us") for form in FORMATS]
     moment = _since_1970(pl.select(pl.coalesce(tries)).to_series())
     digits = offset.str.replace_all(r"[Z:]", "")
     hours = digits.str.slice(0, 3).cast(pl.Float64, strict=False).fill_null(0.0)

@@ -1,4 +1,4 @@
-"""Describe: the statistics of a log, as numbers and as a page for the terminal."""
+"""Statistics of a log, as numbers and as tables in the terminal."""
 
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ import numpy as np
 
 from tacit.lab.data import Population
 from tacit.lab.evaluation.repeats import choose_repeats, percent, repeat_share
-from tacit.lab.evaluation.sessions import tied
+from tacit.lab.evaluation.sessions import tied_events
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 TAIL = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -16,8 +16,8 @@ PERIODS = 12
 
 
 @dataclass(frozen=True)
-class Statistics:
-    """What a log looks like. `tail` maps a share of the items, most popular first, to their share of the events."""
+class LogStatistics:
+    """Statistics of a log. `tail` maps a share of the items, most popular first, to their share of the events."""
 
     users: int
     items: int
@@ -47,17 +47,17 @@ class Statistics:
         return {**asdict(self), "sparsity": self.sparsity}
 
 
-def describe(world: Population) -> Statistics:
+def describe_log(world: Population) -> LogStatistics:
     """The statistics of a population.
 
     >>> from tacit.lab.data.synthetic.small import checkerboard
-    >>> found = describe(checkerboard(6)[0])
+    >>> found = describe_log(checkerboard(6)[0])
     >>> found.users, found.items, found.events, found.sparsity
     (6, 6, 12, 0.6666666666666667)
     """
     lengths, catalog = world.lengths, world.catalog
     users, items, events = len(world), catalog.n_items, int(world.items.size)
-    return Statistics(
+    return LogStatistics(
         users,
         items,
         events,
@@ -83,9 +83,9 @@ def describe(world: Population) -> Statistics:
 
 
 def tied_ends(world: Population) -> float:
-    """The share of the users whose last event has the time stamp of the one before it: their file order decides."""
+    """The share of the users whose last event has the time stamp of the one before it: only the order in the file decides between them."""
     last = world.offsets[1:][world.lengths > 1] - 1
-    return float(tied(world)[last].mean()) if last.size else 0.0
+    return float(tied_events(world)[last].mean()) if last.size else 0.0
 
 
 def _pairs(world: Population) -> int:
@@ -132,7 +132,7 @@ def _labels(labels: np.ndarray | None) -> dict[str, int]:
 
 
 def count_sessions(world: Population, gap: float) -> int:
-    """How many sessions there are, if a pause longer than `gap` seconds ends one."""
+    """The number of sessions, if a pause longer than `gap` seconds ends one."""
     times = world.require_times("A count of sessions")
     starts = np.zeros(times.size, bool)
     starts[world.offsets[:-1][world.lengths > 0]] = True
@@ -140,8 +140,8 @@ def count_sessions(world: Population, gap: float) -> int:
     return int(starts.sum())
 
 
-def print_statistics(name: str, found: Statistics, console: Any = None) -> None:
-    """A page: counts, quantiles, histogram, events over time, long tail; plain text where nobody watches."""
+def print_statistics(name: str, found: LogStatistics, console: Any = None) -> None:
+    """Tables: counts, quantiles, histogram, events over time, long tail; plain text where the output is no terminal."""
     from rich.console import Console
     from rich.table import Table
 
@@ -160,7 +160,7 @@ def print_statistics(name: str, found: Statistics, console: Any = None) -> None:
         console.print(f"Note: {note}", markup=False)
 
 
-def _counts(found: Statistics) -> list[tuple[str, str]]:
+def _counts(found: LogStatistics) -> list[tuple[str, str]]:
     rows = [
         ("users", f"{found.users:,}"),
         ("items", f"{found.items:,}"),

@@ -1,4 +1,4 @@
-"""Download: a log from its owner's address, resumed where it stopped, checked, unpacked, put in place whole."""
+"""Downloads of public logs from their owners: resumable, checked, unpacked, and moved into place at once."""
 
 import gzip
 import hashlib
@@ -15,27 +15,27 @@ from pathlib import Path
 from urllib.parse import urlparse
 
 from tacit.errors import DataError
-from tacit.lab.data.datasets import Dataset, Source, about_dataset
-from tacit.lab.data.sources.places import data_folder
+from tacit.lab.data.datasets import Dataset, RemoteFile, about_dataset, data_folder
 
 BLOCK = 1 << 18
-PATIENCE = 30.0  # seconds without a byte
+TIMEOUT = 30.0  # seconds without a byte
 Progress = Callable[[int, int | None], None]  # bytes there, bytes in all
 
 
-def get(name: str, folder: Path | None = None, progress: Progress | None = None) -> Path:
-    """Download a dataset into the data folder and say where it lies; what is there already stays."""
+def download(name: str, folder: Path | None = None, progress: Progress | None = None) -> Path:
+    """Download a dataset into the data folder and return its folder; an existing one stays."""
     entry = about_dataset(name)
+    name = entry.name
     target = (folder or data_folder()) / name
     if entry.built_in:
         raise DataError(f"Dataset {name!r} is made by this package; there is nothing to download.")
     if target.exists() and any(target.iterdir()):
         return target
-    if not entry.sources:
+    if not entry.files:
         raise DataError(_by_hand(entry, target))
     target.parent.mkdir(parents=True, exist_ok=True)
-    files = [fetch(source, target.parent / f".{name}.downloads", progress, entry.page) for source in entry.sources]
-    _place(files, target)
+    files = [fetch(file, target.parent / f".{name}.downloads", progress, entry.page) for file in entry.files]
+    _move_into_place(files, target)
     shutil.rmtree(target.parent / f".{name}.downloads", ignore_errors=True)
     return target
 
@@ -49,36 +49,36 @@ def _by_hand(entry: Dataset, target: Path) -> str:
     )
 
 
-def fetch(source: Source, folder: Path, progress: Progress | None = None, page: str = "") -> Path:
-    """One file, checked; a part left by an interrupted attempt is gone on with."""
+def fetch(remote: RemoteFile, folder: Path, progress: Progress | None = None, page: str = "") -> Path:
+    """Download and check one file; an interrupted download is resumed."""
     folder.mkdir(parents=True, exist_ok=True)
-    done = folder / Path(urlparse(source.url).path).name
+    done = folder / Path(urlparse(remote.url).path).name
     part = done.with_name(done.name + ".part")
     if not done.exists():
         try:
-            _receive(source, part, progress)
+            _receive(remote, part, progress)
         except (OSError, http.client.HTTPException) as problem:
-            raise DataError(_what_happened(source, part, problem, page)) from problem
-        _check(source, part)
+            raise DataError(_what_happened(remote, part, problem, page)) from problem
+        _check(remote, part)
         os.replace(part, done)
-        _stamp(part).unlink(missing_ok=True)
+        _etag_file(part).unlink(missing_ok=True)
     return done
 
 
-def _stamp(part: Path) -> Path:
-    """Where the owner's mark of the file's edition is kept, so that two editions are never joined."""
+def _etag_file(part: Path) -> Path:
+    """The file that keeps the ETag, so that parts of two editions are never joined."""
     return part.with_name(part.name + ".etag")
 
 
-def _receive(source: Source, part: Path, progress: Progress | None) -> None:
+def _receive(remote: RemoteFile, part: Path, progress: Progress | None) -> None:
     have = part.stat().st_size if part.exists() else 0
-    request = urllib.request.Request(source.url, headers={"User-Agent": "tacit"})
+    request = urllib.request.Request(remote.url, headers={"User-Agent": "tacit"})
     if have:
         request.add_header("Range", f"bytes={have}-")
-        if _stamp(part).exists():
-            request.add_header("If-Range", _stamp(part).read_text())
+        if _etag_file(part).exists():
+            request.add_header("If-Range", _etag_file(part).read_text())
     try:
-        answer = urllib.request.urlopen(request, timeout=PATIENCE)
+        response = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as problem:
         with problem:
             if problem.code == 416 and have == _total(problem.headers):  # nothing is missing
@@ -86,18 +86,18 @@ def _receive(source: Source, part: Path, progress: Progress | None) -> None:
         if problem.code != 416:
             raise
         part.unlink()
-        return _receive(source, part, progress)
-    with answer:
-        _write(answer, part, have if answer.status == 206 else 0, progress)
+        return _receive(remote, part, progress)
+    with response:
+        _write(response, part, have if response.status == 206 else 0, progress)
 
 
-def _write(answer: http.client.HTTPResponse, part: Path, have: int, progress: Progress | None) -> None:
-    if answer.headers.get("ETag"):
-        _stamp(part).write_text(answer.headers["ETag"])
-    length = answer.headers.get("Content-Length")
+def _write(response: http.client.HTTPResponse, part: Path, have: int, progress: Progress | None) -> None:
+    if response.headers.get("ETag"):
+        _etag_file(part).write_text(response.headers["ETag"])
+    length = response.headers.get("Content-Length")
     total = have + int(length) if length else None
     with part.open("ab" if have else "wb") as file:
-        while block := answer.read(BLOCK):
+        while block := response.read(BLOCK):
             file.write(block)
             have += len(block)
             if progress:
@@ -111,40 +111,40 @@ def _total(headers: object) -> int:
     return int(written) if written.isdigit() else -1
 
 
-def _what_happened(source: Source, part: Path, problem: Exception, page: str) -> str:
-    host = urlparse(source.url).netloc
+def _what_happened(remote: RemoteFile, part: Path, problem: Exception, page: str) -> str:
+    host = urlparse(remote.url).netloc
     aside = f", or take it from {page} by hand" if page else ""
     if isinstance(problem, urllib.error.HTTPError):
-        return f"{host} answered {problem.code} {problem.reason} for {source.url}; try later{aside}."
+        return f"{host} returned {problem.code} {problem.reason} for {remote.url}; try later{aside}."
     have = part.stat().st_size if part.exists() else 0
     if have:
-        return f"The download from {host} stopped after {have:,} bytes; the same command goes on from there."
+        return f"The download from {host} stopped after {have:,} bytes; the same command resumes it."
     reason = getattr(problem, "reason", problem)
-    return f"{host} could not be reached ({reason}); check the network and ask again{aside}."
+    return f"{host} could not be reached ({reason}); check the network and try again{aside}."
 
 
-def _check(source: Source, part: Path) -> None:
+def _check(remote: RemoteFile, part: Path) -> None:
     size = part.stat().st_size
     with part.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     wrong = ""
-    if source.sha256 is not None and found != source.sha256:
-        wrong = f"the checksum {source.sha256[:16]}…, got {found[:16]}…"
-    elif source.sha256 is None and source.size is not None and size != source.size:
-        wrong = f"{source.size:,} bytes, got {size:,}"
+    if remote.sha256 is not None and found != remote.sha256:
+        wrong = f"the checksum {remote.sha256[:16]}…, got {found[:16]}…"
+    elif remote.sha256 is None and remote.size is not None and size != remote.size:
+        wrong = f"{remote.size:,} bytes, got {size:,}"
     if wrong:
         part.unlink()
-        _stamp(part).unlink(missing_ok=True)
-        raise DataError(f"{source.url} must have {wrong}; the file was removed, ask again or tell its owner.")
+        _etag_file(part).unlink(missing_ok=True)
+        raise DataError(f"{remote.url} must have {wrong}; the file was removed; try again or tell its owner.")
 
 
-def _place(files: list[Path], target: Path) -> None:
-    """Unpack beside the target, then move it there in one step: the folder is whole or absent."""
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as room:
-        inside = Path(room) / "unpacked"
+def _move_into_place(files: list[Path], target: Path) -> None:
+    """Unpack beside the target, then move it there in one step: the folder is complete or absent."""
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as temporary:
+        inside = Path(temporary) / "unpacked"
         inside.mkdir()
         for file in files:
-            unpack(file, inside)
+            unpack_file(file, inside)
         entries = [entry for entry in inside.iterdir() if entry.name != "__MACOSX"]
         if len(entries) == 1 and entries[0].is_dir():
             inside = entries[0]
@@ -153,7 +153,7 @@ def _place(files: list[Path], target: Path) -> None:
         os.replace(inside, target)
 
 
-def unpack(file: Path, folder: Path) -> None:
+def unpack_file(file: Path, folder: Path) -> None:
     """A zip, tar or gzip file into a folder; any other file is copied. Nothing lands outside the folder."""
     try:
         if zipfile.is_zipfile(file):
@@ -169,4 +169,4 @@ def unpack(file: Path, folder: Path) -> None:
             shutil.copy(file, folder / file.name)
     except (zipfile.BadZipFile, tarfile.TarError, OSError, EOFError) as problem:
         file.unlink(missing_ok=True)
-        raise DataError(f"{file.name} could not be unpacked ({problem}); it was removed, ask again.") from problem
+        raise DataError(f"{file.name} could not be unpacked ({problem}); it was removed; try again.") from problem

@@ -1,30 +1,61 @@
-"""Interactions: a table with one row per event becomes a Population, with every choice named and counted."""
+"""Interactions: a table with one row per event becomes a Population; every choice is an option, every change is counted."""
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec
 
 import numpy as np
 import polars as pl
+from narwhals.typing import IntoFrame
 
 from tacit.core.catalog import Catalog, Field
+from tacit.core.plugins import RenamedWarning
 from tacit.errors import DataError
 from tacit.lab.data import Population
-from tacit.lab.data.cleaning import Events, drop_few, in_order, merge, of_marked_items
+from tacit.lab.data.cleaning import Events, drop_duplicates, drop_few, in_order, of_marked_items
 from tacit.lab.data.columns import Codes, encode_ids, seconds
-from tacit.lab.data.features import absent_in, check_kinds, encode, side_by_side
-from tacit.lab.data.side_tables import describe_items, describe_people
+from tacit.lab.data.features import (
+    absent_in,
+    check_kinds,
+    concatenate_fields,
+    encode_field,
+    with_item_fields,
+    with_user_fields,
+)
 from tacit.lab.data.tables import Table
 
-# Other names the two optional columns are often given.
+P = ParamSpec("P")
+
+
+def _renamed_options(**renamed: str) -> Callable[[Callable[P, Population]], Callable[P, Population]]:
+    """Accept the option names of earlier versions, with a warning."""
+
+    def wrap(function: Callable[P, Population]) -> Callable[P, Population]:
+        @wraps(function)
+        def call(*args: P.args, **options: P.kwargs) -> Population:
+            for old in renamed.keys() & options.keys():
+                new = renamed[old]
+                warnings.warn(f"The option {old!r} is now called {new!r}.", RenamedWarning, stacklevel=2)
+                options[new] = options.pop(old)
+            return function(*args, **options)
+
+        return call
+
+    return wrap
+
+
+# Common alternatives to the default names of the two optional columns.
 OFTEN = {"datetime": "timestamp", "weight": "rating"}
-FEW = ("keep", "drop", "error")
+ON_FEW = ("keep", "drop", "error")
 DUPLICATES = ("keep", "latest", "first", "error")
 
 
+@_renamed_options(few="on_few", least="min_events")
 def interactions(
-    frame: Any,
+    frame: IntoFrame | str | Path,
     *,
     user: str = "user_id",
     item: str = "item_id",
@@ -34,11 +65,11 @@ def interactions(
     context: Sequence[str] = (),
     person: Sequence[str] = (),
     never: str | None = None,
-    items: Any = None,
-    people: Any = None,
+    items: IntoFrame | str | Path | None = None,
+    people: IntoFrame | str | Path | None = None,
     kinds: Mapping[str, str] | None = None,
-    few: Literal["keep", "drop", "error"] = "keep",
-    least: int = 2,
+    on_few: Literal["keep", "drop", "error"] = "keep",
+    min_events: int = 2,
     duplicates: Literal["keep", "latest", "first", "error"] = "keep",
     time_format: str | None = None,
 ) -> Population:
@@ -53,8 +84,8 @@ def interactions(
     numeric or words; what it does not say is inferred. `never` names a column of true and false: an item that a user
     marks so in any row is never shared by that user, so no method learns from it.
     `duplicates`: "keep" every row; "latest" or "first" keeps one event for each user and item; "error" refuses a row
-    that stands twice. Then `few`: "drop" leaves out users with fewer than `least` events, "error" refuses them.
-    What was done stands in `Population.notes`. Numbers follow the sorted names, whatever the order of the rows.
+    that occurs twice. Then `on_few`: "drop" leaves out users with fewer than `min_events` events, "error" refuses them.
+    `Population.notes` lists what was done. Numbers follow the sorted names, whatever the order of the rows.
 
     >>> import polars as pl
     >>> log = pl.DataFrame({"user_id": ["b", "a", "b"], "item_id": [7, 5, 5], "datetime": [20, 10, 10]})
@@ -62,8 +93,8 @@ def interactions(
     >>> list(world.users), list(world.item_names), world.items.tolist()
     (['a', 'b'], [5, 7], [0, 0, 1])
     """
-    _choose("few", few, FEW)
-    _choose("duplicates", duplicates, DUPLICATES)
+    _one_of("on_few", on_few, ON_FEW)
+    _one_of("duplicates", duplicates, DUPLICATES)
     notes: list[str] = []
     table = Table(frame, "the log", text=[name for name in (user, item, silo) if name])
     ids = _ids(table, user, item, silo, text=isinstance(frame, str | Path))
@@ -73,8 +104,8 @@ def interactions(
     hidden = None if never is None else of_marked_items(ids.users.codes, ids.items.codes, _truths(table, never))
     log = Events(ids.users.codes, ids.items.codes, when, label, ids.silos.codes if ids.silos else None, extra, hidden)
     log, devices = _devices(log, ids.silos)
-    log = drop_few(merge(in_order(log), duplicates, notes), few, least, notes)
-    world = _population(log, devices, ids, fields, side_by_side(mine))
+    log = drop_few(drop_duplicates(in_order(log), duplicates, notes), on_few, min_events, notes)
+    world = _population(log, devices, ids, fields, concatenate_fields(mine))
     world = _attach(world, items, people, (user, item), kinds, [*context, *person])
     frames = "pandas" if type(frame).__module__.startswith("pandas") else "polars"
     return replace(world, notes=(*notes, *world.notes), frames=frames)
@@ -97,7 +128,7 @@ def _ids(table: Table, user: str, item: str, silo: str | None, *, text: bool) ->
     return ids
 
 
-def _choose(name: str, value: str, known: tuple[str, ...]) -> None:
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
         raise DataError(f"interactions: {name} must be one of {', '.join(known)}, got {value!r}.")
 
@@ -136,14 +167,14 @@ def _labels(table: Table, name: str | None, notes: list[str]) -> np.ndarray | No
 
 
 def _context(table: Table, names: Sequence[str], kinds: Mapping[str, str]) -> tuple[tuple[Field, ...], Any]:
-    found = [encode(table.column(table.require(name, "context")), name, kinds.get(name)) for name in names]
-    return side_by_side(found)
+    found = [encode_field(table.column(table.require(name, "context")), name, kinds.get(name)) for name in names]
+    return concatenate_fields(found)
 
 
 def _of_user(table: Table, name: str, kind: str | None, users: Codes) -> tuple[Field, np.ndarray]:
     """A column that says the same in all rows of a user: the field, and a row of values for each user."""
     column = table.column(table.require(name, "users' own columns"))
-    field, values = encode(column, name, kind)
+    field, values = encode_field(column, name, kind)
     absent = absent_in(column)
     first = np.unique(users.codes, return_index=True)[1]
     _refuse_changes(column, np.concatenate([values, absent.to_numpy()[:, None]], 1), users, first)
@@ -179,7 +210,7 @@ def _truths(table: Table, name: str) -> np.ndarray:
 
 
 def _devices(log: Events, silos: Codes | None) -> tuple[Events, np.ndarray]:
-    """Who is a device: each user, or each user in each silo. Rows of (user, silo)."""
+    """The devices: each user, or each user in each silo; rows of (user, silo)."""
     if silos is None or log.silo is None:
         found = np.flatnonzero(np.bincount(log.user))
         return log, np.stack([found, np.zeros_like(found)], 1)
@@ -191,7 +222,7 @@ def _devices(log: Events, silos: Codes | None) -> tuple[Events, np.ndarray]:
 def _population(
     log: Events, devices: np.ndarray, ids: _Ids, fields: tuple[Field, ...], mine: tuple[tuple[Field, ...], Any]
 ) -> Population:
-    """Columns by device; devices and items that lost their last event are left out."""
+    """Columns by device; devices and items without events are left out."""
     counts = np.bincount(log.user)
     who = np.flatnonzero(counts)
     seen = np.flatnonzero(np.bincount(log.item, minlength=len(ids.items.names)))
@@ -223,7 +254,7 @@ def _attach(
         known.extend(table.names if table else ())
     kinds = check_kinds(kinds, known)
     if about_items is not None:
-        world = describe_items(world, about_items, item, kinds, text=isinstance(items, str | Path))
+        world = with_item_fields(world, about_items, item, kinds, text=isinstance(items, str | Path))
     if about_people is not None:
-        world = describe_people(world, about_people, user, kinds, text=isinstance(people, str | Path))
+        world = with_user_fields(world, about_people, user, kinds, text=isinstance(people, str | Path))
     return world

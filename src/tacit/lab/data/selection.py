@@ -1,4 +1,4 @@
-"""Cutting a population: some events, some devices. Columns stay columns."""
+"""Selection of events, devices and items of a population. Columns stay columns."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ def owners(population: Population) -> np.ndarray:
 
 
 def take(population: Population, keep: np.ndarray) -> Population:
-    """The population with only some events; everybody stays, if with nothing."""
+    """The population with only some events; all users stay, even without events."""
     counts = np.add.reduceat(np.append(keep, False).astype(np.int64), population.offsets[:-1])
     counts = np.where(population.lengths > 0, counts, 0)
 
@@ -63,15 +63,15 @@ def compact(population: Population) -> Population:
     return replace(population, catalog=catalog, items=items, item_names=names)
 
 
-def core(people: Population, least: int) -> Population:
-    """People and items with at least so many of each other, taken again until nothing changes."""
+def k_core(population: Population, k: int) -> Population:
+    """The users and items with at least k events each, filtered repeatedly until nothing changes."""
     while True:
-        often = np.bincount(people.items, minlength=people.catalog.n_items) >= least
-        busy = people.lengths >= least
-        keep = often[people.items] & busy[owners(people)]
+        frequent = np.bincount(population.items, minlength=population.catalog.n_items) >= k
+        active = population.lengths >= k
+        keep = frequent[population.items] & active[owners(population)]
         if keep.all():
             break
-        people = take(people, keep)
-    if not people.items.size:
-        raise DataError(f"core({least}) leaves nobody; choose a smaller number.")
-    return compact(pick(people, np.flatnonzero(people.lengths > 0)))
+        population = take(population, keep)
+    if not population.items.size:
+        raise DataError(f"k_core({k}) leaves no user; choose a smaller number.")
+    return compact(pick(population, np.flatnonzero(population.lengths > 0)))

@@ -1,4 +1,4 @@
-"""Candidates: what a question may be answered with. The target always stands first in its row."""
+"""Candidate sets: the items among which the target of a test case is ranked. The target is always first in its row."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -12,35 +12,35 @@ from tacit.lab.evaluation.splits import Split
 
 
 class Candidates(ABC):
-    """Rows of candidates for cases; `sampled` ones are labelled wherever they are printed."""
+    """Candidate sets of test cases; `sampled` ones are labelled wherever they are printed."""
 
     label: str
     sampled: bool = False
 
     def width(self, items: int) -> int:
-        """About how many candidates a case has."""
+        """The approximate number of candidates of a case."""
         return items
 
     @abstractmethod
     def rows(self, cases: np.ndarray) -> np.ndarray | None:
-        """int32[c, w] for some cases: the target first, -1 is padding; None stands for every item."""
+        """int32[c, w] for some cases: the target first, -1 is padding; None means every item."""
 
 
 @dataclass(frozen=True)
-class Everything(Candidates):
-    """The whole catalogue, without what the person has in the `history` they may use, or ever in the `log`."""
+class AllItems(Candidates):
+    """The whole catalogue, without the items of the user in the `history` they may use, or in the whole `log`."""
 
     without: Literal["nothing", "history", "log"] = "history"
 
     @property
     def label(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """How tables name it."""
+        """The name in tables."""
         words = {"nothing": "", "history": " not yet seen", "log": " never seen but the target"}
         return "all items" + words[self.without]
 
     @classmethod
-    def of(cls, split: Split, without: Literal["history", "log"] = "history") -> "Everything":
-        """What fits the split's treatment of repeats: nothing is left out where repeats are allowed."""
+    def of(cls, split: Split, without: Literal["history", "log"] = "history") -> "AllItems":
+        """The candidates that fit the split's treatment of repeats: nothing is left out where repeats are allowed."""
         return cls("nothing" if split.repeats == "all" else without)
 
     def rows(self, cases: np.ndarray) -> None:
@@ -49,9 +49,9 @@ class Everything(Candidates):
 
 
 class Sampled(Candidates):
-    """The target and so many items the person never touched, drawn once by the seed; any others where repeats are allowed.
+    """The target and so many items that the user never had, drawn once by the seed; any items where repeats are allowed.
 
-    Ranks among sampled items flatter weak methods; tables say how many were drawn.
+    Ranks among sampled items favour weak methods; tables say how many were drawn.
     """
 
     sampled = True
@@ -67,8 +67,8 @@ class Sampled(Candidates):
             return
         touched = np.unique(owners(split.log) * n + split.log.items)
         free = n - np.diff(np.searchsorted(touched, np.arange(len(split.log) + 1) * n))
-        self._enough(int(free[split.test.device].min()), "items a person never touched; somebody")
-        self._target = np.where(split.seen, -1, target)  # what the person has is no candidate
+        self._enough(int(free[split.test.device].min()), "items that a user never had; some user")
+        self._target = np.where(split.seen, -1, target)  # items of the user are no candidates
         self._negatives = _draw(rng, touched, split.test.device, n, negatives)
 
     def _enough(self, free: int, what: str) -> None:
@@ -81,16 +81,16 @@ class Sampled(Candidates):
 
 
 class SeenBefore(Candidates):
-    """What the person had used before the moment of the question; or only what training saw, if `in_training`.
+    """The items that the user had before the test case; with `in_training`, only those in the training data.
 
-    With `plus_target` the target is a candidate even if it is new; otherwise a question for a new item is a miss.
+    With `plus_target` the target is a candidate even if it is new; otherwise a new target is a miss.
     """
 
     def __init__(self, split: Split, plus_target: bool = False, in_training: bool = False):
         self.plus_target = plus_target
         self.label = "items seen " + ("in training" if in_training else "before") + " and the target" * plus_target
         log, events = split.log, split.test.event
-        if in_training:  # a person's training events come first in the log
+        if in_training:  # training events of a user come first in the log
             device = split.test.device
             events = np.minimum(events, log.offsets[device] + split.train.lengths[device])
         pair = owners(log) * log.catalog.n_items + log.items
@@ -103,19 +103,19 @@ class SeenBefore(Candidates):
         """The target, then the other items in order of their first use."""
         count = self._count[cases]
         made = _target_first(self._items, self._start[cases], count, self._target[cases])
-        known = (made[:, 1:] >= 0).sum(axis=1) < count  # its place among the others is empty: it was seen
+        known = (made[:, 1:] >= 0).sum(axis=1) < count  # its position among the others is empty: it was seen
         made[~(known | self.plus_target), 0] = -1
         return made
 
 
 class Installed(Candidates):
-    """Everything a person ever uses: what a telephone knows of its owner before anything has been used.
+    """All items that a user ever has, as a telephone knows its installed apps before any is used.
 
-    The log stands in for a list of installed apps. It tells what will be used, so it is for people who are new, of
-    whom nothing could be seen before; for others it would favour whatever they have not used yet.
+    The whole log stands in for the list of installed apps, and so leaks what will be used: it is for new users without
+    a history only; for others it would favour the items that they have not used yet.
     """
 
-    label = "items the person has"
+    label = "items the user has"
 
     def __init__(self, split: Split):
         n = split.log.catalog.n_items
@@ -131,7 +131,7 @@ class Installed(Candidates):
 
 
 def _target_first(items: np.ndarray, start: np.ndarray, count: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """The target, then the items of each stretch; -1 where the target would stand again, and after the end."""
+    """The target, then the items of each range; -1 in place of a second target, and after the end."""
     place = np.arange(max(1, int(count.max(initial=1))))
     at = np.minimum(start[:, None] + place, items.size - 1)
     others = np.where((place < count[:, None]) & (items[at] != target[:, None]), items[at], -1)
@@ -139,9 +139,9 @@ def _target_first(items: np.ndarray, start: np.ndarray, count: np.ndarray, targe
 
 
 def _draw(rng: np.random.Generator, touched: np.ndarray, device: np.ndarray, n: int, count: int) -> np.ndarray:
-    """`count` distinct untouched items for each case: draw, reject what is touched or repeated, draw again.
+    """`count` distinct items for each case that its user never had, by rejection sampling.
 
-    `touched` holds device·n + item, in order.
+    `touched` holds device·n + item of what users had, in order.
     """
     drawn = rng.integers(n, size=(device.size, count))
     while True:

@@ -1,8 +1,8 @@
-"""Repeats: what evaluation does with test cases whose target the person already has.
+"""Repeated items: the treatment of test cases whose target the user already has.
 
-`new`: the candidates leave out what a person has, so such a case has no right answer and is not evaluated. `all`: nothing
-is left out and every case is evaluated. Anything in between is unfair: a target that the person has, among rivals that
-they do not have, is found by any method that puts known items first.
+`new`: items of the user are no candidates, so such a case has no correct answer and is not evaluated. `all`: every item is
+a candidate and every case is evaluated. Anything in between is unfair: a target that the user has, among candidates that
+they do not have, is found by any method that ranks known items first.
 """
 
 from dataclasses import replace
@@ -15,20 +15,20 @@ from tacit.lab.data import Population
 from tacit.lab.data.selection import owners
 from tacit.lab.evaluation.splits import Cases, Repeats, Split
 
-OFTEN = 0.5  # the share of repeated events from which on a log counts as one where people come back to things
+OFTEN = 0.5  # the share of repeated events from which on repeats are allowed by default
 WORDS: dict[Repeats, str] = {"new": "new items only", "all": "repeats allowed"}
 OTHER: dict[Repeats, Repeats] = {"new": "all", "all": "new"}
 
 
-class Choice(NamedTuple):
-    """How repeats are treated, and one sentence that says why."""
+class RepeatPolicy(NamedTuple):
+    """A treatment of repeated items, and one sentence with the reason."""
 
     repeats: Repeats
     words: str
 
 
 def repeat_share(log: Population) -> float:
-    """The share of the events that repeat an item of the same person.
+    """The share of the events that repeat an item of the same user.
 
     >>> from tacit.lab.data import from_events
     >>> repeat_share(from_events(np.array([0, 0, 0, 1]), np.array([4, 5, 4, 4])))
@@ -38,24 +38,24 @@ def repeat_share(log: Population) -> float:
     return 1.0 - np.unique(pair).size / max(pair.size, 1)
 
 
-def choose_repeats(log: Population) -> Choice:
+def choose_repeats(log: Population) -> RepeatPolicy:
     """The treatment that fits a log: repeats are allowed where at least half of its events are repeats."""
     share = repeat_share(log)
     repeats: Repeats = "all" if share >= OFTEN else "new"
     if share == 0:
-        return Choice(repeats, f"{WORDS[repeats]}: no person has an item twice")
+        return RepeatPolicy(repeats, f"{WORDS[repeats]}: no user has an item twice")
     also = "evaluates these too" if repeats == "new" else "evaluates new items alone"
-    why = f"{percent(share)} of the events repeat an item of the same person"
-    return Choice(repeats, f"{WORDS[repeats]}: {why}; repeats={OTHER[repeats]!r} {also}")
+    why = f"{percent(share)} of the events repeat an item of the same user"
+    return RepeatPolicy(repeats, f"{WORDS[repeats]}: {why}; repeats={OTHER[repeats]!r} {also}")
 
 
-def requested(repeats: Repeats) -> Choice:
-    """The treatment that somebody asked for."""
-    return Choice(repeats, f"{WORDS[repeats]}, as requested")
+def requested_policy(repeats: Repeats) -> RepeatPolicy:
+    """The treatment that the caller requested."""
+    return RepeatPolicy(repeats, f"{WORDS[repeats]}, as requested")
 
 
 def percent(share: float) -> str:
-    """A share as a person reads it: what is more than nothing is not called 0 %, what is not all is not called 100 %.
+    """A share in per cent; only exactly 0 and 1 are written as 0 % and 100 %.
 
     >>> percent(0.419), percent(0.0004), percent(0.9996)
     ('42 %', 'less than 1 %', 'more than 99 %')
@@ -65,29 +65,29 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def treat(split: Split, choice: Choice) -> Split:
-    """The split under a treatment."""
+def apply_policy(split: Split, choice: RepeatPolicy) -> Split:
+    """The split under a treatment of repeats."""
     return (new_items_only if choice.repeats == "new" else repeats_allowed)(split, choice.words)
 
 
 def new_items_only(split: Split, words: str) -> Split:
-    """Without the test cases whose target is in the history that the person may use."""
+    """The split without the test cases whose target is in the history that the user may use."""
     seen, cases = split.seen, len(split.test)
     if seen.all():
         raise DataError(
-            f"All {cases:,} test cases ask for an item that the person already has, so no new item is left to evaluate; "
-            "take repeats='all' (--repeats all)."
+            f"All {cases:,} test cases have a target that the user already has, so no new item is left to evaluate; "
+            "use repeats='all' (--repeats all)."
         )
     notes = split.notes
     if seen.any():
-        why = "ask for an item that the person already has and are not evaluated"
+        why = "have a target that the user already has and are not evaluated"
         notes = (*notes, f"{int(seen.sum()):,} of {cases:,} test cases {why}")
     left_out = split.test.at(seen) if seen.any() else None
     return replace(split, test=split.test.at(~seen), repeats="new", treatment=words, left_out=left_out, notes=notes)
 
 
 def repeats_allowed(split: Split, words: str) -> Split:
-    """With every test case, those left out before included."""
+    """The split with every test case, including those left out before."""
     test = split.test if split.left_out is None else _joined(split.test, split.left_out)
     return replace(split, test=test, repeats="all", treatment=words, left_out=None)
 

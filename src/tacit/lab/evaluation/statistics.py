@@ -1,7 +1,7 @@
-"""Statistics over users: how sure a mean is, whether two methods differ, and who is served how well.
+"""Statistics over users: bootstrap confidence intervals, paired tests with correction, and results by group.
 
-Everything takes one value for each user, as `metrics.average` returns them: users are independent of each other,
-the cases of one user are not.
+All functions take one value for each user, as `metrics.average` returns them: users are independent of each other,
+the test cases of one user are not.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _BLOCK = 1 << 22  # values resampled at a time, so that memory stays flat
 
 
 @dataclass(frozen=True)
-class Interval:
+class ConfidenceInterval:
     """A mean over users with its bootstrap confidence interval."""
 
     mean: float
@@ -35,11 +35,11 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Ours minus theirs on the same users: how much (the effect), and how likely by chance (the p-values)."""
+class PairedTest:
+    """Ours minus theirs on the same users: the difference (effect size) and the p-values of two paired tests."""
 
     name: str
-    difference: Interval
+    difference: ConfidenceInterval
     t: float  # p-value of the paired t-test
     wilcoxon: float  # p-value of the Wilcoxon signed-rank test
     p: float  # p-value of the chosen test, corrected for the number of comparisons
@@ -55,7 +55,7 @@ class Comparison:
         return f"{text}: {self.note}" if self.note else text
 
 
-def interval(values: np.ndarray, *, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> Interval:
+def interval(values: np.ndarray, *, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> ConfidenceInterval:
     """The mean over users and its percentile bootstrap interval: users are drawn with replacement.
 
     >>> found = interval(np.array([0.0, 1.0] * 200))
@@ -69,20 +69,20 @@ def interval(values: np.ndarray, *, level: float = 0.95, resamples: int = 2000, 
         raise PlanError(f"resamples must be at least 1, got {resamples}; 2000 is usual.")
     mean, note = float(values.mean()), ""
     if values.size == 1:
-        note = "one user says nothing about others"
+        note = "one user allows no interval"
     elif _flat(values):
         note = "every user has the same value"
     if note:
-        return Interval(mean, mean, mean, values.size, level, note)
+        return ConfidenceInterval(mean, mean, mean, values.size, level, note)
     means = _resample(np.random.default_rng(seed), values, resamples)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(mean, float(low), float(high), values.size, level)
+    return ConfidenceInterval(mean, float(low), float(high), values.size, level)
 
 
-def compare(ours: np.ndarray, theirs: np.ndarray, name: str = "difference", **options: Any) -> Comparison:
+def paired_test(ours: np.ndarray, theirs: np.ndarray, name: str = "difference", **options: Any) -> PairedTest:
     """Ours against theirs, user by user: the mean difference with its interval, and two paired two-sided tests.
 
-    Where a test has nothing to work with, its p-value is 1 and a note says why. `options` are those of `interval`.
+    Where a test is undefined, its p-value is 1 and a note says why. `options` are those of `interval`.
     """
     ours, theirs = _one_each(ours), _one_each(theirs)
     if ours.size != theirs.size:
@@ -91,28 +91,28 @@ def compare(ours: np.ndarray, theirs: np.ndarray, name: str = "difference", **op
     difference = np.round(ours - theirs, 12)
     found = replace(interval(difference, **options), note="")
     t, wilcoxon, note = _tests(difference)
-    return Comparison(name, found, t, wilcoxon, t, note=note)
+    return PairedTest(name, found, t, wilcoxon, t, note=note)
 
 
-def compare_all(
+def paired_tests(
     ours: np.ndarray,
     others: Mapping[str, np.ndarray],
     *,
     test: Literal["t", "wilcoxon"] = "t",
     correction: Literal["holm", "bonferroni", "none"] = "holm",
     **options: Any,
-) -> list[Comparison]:
+) -> list[PairedTest]:
     """Ours against each of several others on the same users; p-values are corrected for how many there are."""
     if test not in TESTS:
         raise PlanError(unknown("compare_all", test, TESTS, "test"))
-    each = [compare(ours, theirs, name, **options) for name, theirs in others.items()]
-    p = correct(np.array([getattr(one, test) for one in each]), correction)
+    each = [paired_test(ours, theirs, name, **options) for name, theirs in others.items()]
+    p = correct_p_values(np.array([getattr(one, test) for one in each]), correction)
     label = f"{test}, {correction} of {len(each)}"
     return [replace(one, p=float(mine), correction=label) for one, mine in zip(each, p)]
 
 
-def correct(p: np.ndarray, correction: Literal["holm", "bonferroni", "none"] = "holm") -> np.ndarray:
-    """P-values corrected so that the chance of any false alarm among them stays below what each is held against.
+def correct_p_values(p: np.ndarray, correction: Literal["holm", "bonferroni", "none"] = "holm") -> np.ndarray:
+    """P-values corrected so that the chance of any false alarm among them stays below the level of each test.
 
     >>> correct(np.array([0.01, 0.04, 0.03]), "holm").round(3).tolist()
     [0.03, 0.06, 0.06]
@@ -132,9 +132,9 @@ def correct(p: np.ndarray, correction: Literal["holm", "bonferroni", "none"] = "
     return corrected
 
 
-def by_group(
+def interval_by_group(
     values: np.ndarray, groups: np.ndarray, names: Mapping[Any, str] | None = None, **options: Any
-) -> dict[str, Interval]:
+) -> dict[str, ConfidenceInterval]:
     """The mean, interval and number of users of each group, in the groups' order.
 
     >>> print(by_group(np.array([1.0, 1.0, 0.0]), np.array(["new", "new", "old"]))["new"])
@@ -148,7 +148,9 @@ def by_group(
     return {name: interval(values[at == i], **options) for i, name in enumerate(called)}
 
 
-def by_history(values: np.ndarray, lengths: np.ndarray, parts: int = 4, **options: Any) -> dict[str, Interval]:
+def interval_by_history(
+    values: np.ndarray, lengths: np.ndarray, parts: int = 4, **options: Any
+) -> dict[str, ConfidenceInterval]:
     """Results for users with few and with many events: `parts` groups of about equal size by length of history.
 
     Users with equally long histories stay together, so there may be fewer groups. A group is called by its range.
@@ -164,7 +166,7 @@ def by_history(values: np.ndarray, lengths: np.ndarray, parts: int = 4, **option
     edges = np.quantile(lengths, np.arange(1, parts) / parts, method="lower")
     group = np.searchsorted(edges, lengths)
     names = {int(g): _range(lengths[group == g]) for g in np.unique(group)}
-    return by_group(values, group, names, **options)
+    return interval_by_group(values, group, names, **options)
 
 
 def _one_each(values: np.ndarray) -> np.ndarray:
@@ -187,7 +189,7 @@ def _resample(rng: np.random.Generator, values: np.ndarray, resamples: int) -> n
 
 
 def _tests(difference: np.ndarray) -> tuple[float, float, str]:
-    """P-values of the paired t-test and of Wilcoxon's, and what they could not work with."""
+    """P-values of the paired t-test and of Wilcoxon's, and a note where one of them is undefined."""
     if not difference.any():
         return 1.0, 1.0, "no user's value differs"
     if difference.size == 1:

@@ -1,4 +1,4 @@
-"""Comparison: what plans scored on the same questions, how sure that is, and which of them differ."""
+"""Comparison of plans on the same test cases: means, confidence intervals and paired tests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,13 +9,13 @@ import numpy as np
 from scipy import stats
 
 from tacit.lab.analysis.noise_floor import noise_floor_of
-from tacit.lab.evaluation.protocols import Answers, Part
-from tacit.lab.evaluation.statistics import Comparison as Difference
-from tacit.lab.evaluation.statistics import Interval, compare, correct, interval
+from tacit.lab.evaluation.protocols import EvaluationResult, Part
+from tacit.lab.evaluation.statistics import ConfidenceInterval, correct_p_values, interval, paired_test
+from tacit.lab.evaluation.statistics import PairedTest as Difference
 from tacit.lab.experiments.trial import Trial
 from tacit.lab.experiments.variants import Variant
 
-ALPHA = 0.05  # what a corrected p-value is held against
+ALPHA = 0.05  # significance level of corrected p-values
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Score:
 
     seeds: tuple[float, ...]  # the mean over units, seed by seed
     steps: tuple[float, ...]  # the same, less the reference's of the same seed
-    interval: Interval | None  # over units; None where a unit has no value of its own
+    interval: ConfidenceInterval | None  # over units; None where a unit has no value of its own
     difference: Difference | None  # from the reference, unit by unit; None for the reference itself
 
     @property
@@ -77,23 +77,23 @@ class Score:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Every plan's trials, by name and in the order of the seeds; scores, intervals and tests are made from them."""
+    """The trials of every plan, by name and in the order of the seeds; scores, intervals and tests follow from them."""
 
     seeds: tuple[int, ...]
     variants: tuple[Variant, ...]
     trials: Mapping[str, tuple[Trial, ...]]
-    reference: str  # the plan the others are held against
+    reference: str  # the plan the others are compared with
     notes: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the plans are called, in order."""
+        """The names of the plans, in order."""
         return tuple(variant.name for variant in self.variants)
 
     @property
-    def common(self) -> Answers:
-        """One plan's answers, for what all share: protocol, candidates, units, the names of the metrics."""
-        return self.trials[self.names[0]][0].answers
+    def common(self) -> EvaluationResult:
+        """The evaluation of one plan, for what all share: protocol, candidates, units, the names of the metrics."""
+        return self.trials[self.names[0]][0].evaluation
 
     @cached_property
     def scores(self) -> dict[str, dict[str, Score]]:
@@ -102,19 +102,19 @@ class Comparison:
         return {name: {metric: found[metric][name] for metric in found} for name in self.names}
 
     def pooled(self, name: str) -> Trial:
-        """All seeds of a plan as one trial: the first seed's run, answered by each unit's mean over the seeds."""
+        """All seeds of a plan as one trial: the run of the first seed, with the mean of each unit over the seeds."""
         trials, first = self.trials[name], self.trials[name][0]
-        metrics, values = (_means([getattr(one.answers, part) for one in trials]) for part in ("metrics", "values"))
+        metrics, values = (_means([getattr(one.evaluation, part) for one in trials]) for part in ("metrics", "values"))
         metrics = {name: float(mean) for name, mean in metrics.items()}
-        parts = tuple(_pooled_part(some) for some in zip(*(one.answers.parts for one in trials)))
-        answers = replace(first.answers, metrics=metrics, values=values, parts=parts)
-        run = replace(first.run, answers=answers, metrics=metrics)
-        return Trial(run, answers, float(np.mean([one.seconds for one in trials])))
+        parts = tuple(_pooled_part(some) for some in zip(*(one.evaluation.parts for one in trials)))
+        evaluation = replace(first.evaluation, metrics=metrics, values=values, parts=parts)
+        run = replace(first.run, evaluation=evaluation, metrics=metrics)
+        return Trial(run, evaluation, float(np.mean([one.seconds for one in trials])))
 
     def _metric(self, metric: str) -> dict[str, Score]:
-        """One metric of every plan, held against the reference."""
-        values = {name: self.pooled(name).answers.values.get(metric) for name in self.names}
-        seeds = {name: tuple(one.answers.metrics[metric] for one in self.trials[name]) for name in self.names}
+        """One metric of every plan, compared with the reference."""
+        values = {name: self.pooled(name).evaluation.values.get(metric) for name in self.names}
+        seeds = {name: tuple(one.evaluation.metrics[metric] for one in self.trials[name]) for name in self.names}
         tests = _tests({name: own for name, own in values.items() if own is not None}, self.reference)
         made = {}
         for name, own in values.items():
@@ -127,12 +127,12 @@ class Comparison:
         """What the intervals cover, and what they do not."""
         units, seeds = f"{self.common.by}s", f"{len(self.seeds)} seed{'s' if len(self.seeds) > 1 else ''}"
         return (
-            f"An interval is a 95 % bootstrap over the {self.common.units.size} {units} asked, each with the mean of "
-            f"its values over {seeds}: it covers which {units} happen to be asked. The luck of a run comes on top; "
-            f"{self._luck()}."
+            f"An interval is a 95 % bootstrap over the {self.common.units.size} {units} evaluated, each with the mean of "
+            f"its values over {seeds}: it covers the sampling of {units}. The variation between runs comes on top; "
+            f"{self._between_seeds()}."
         )
 
-    def _luck(self) -> str:
+    def _between_seeds(self) -> str:
         if len(self.seeds) == 1:
             return "one seed cannot show it"
         found = [(one.deviation, metric, name) for name in self.names for metric, one in self.scores[name].items()]
@@ -141,13 +141,13 @@ class Comparison:
 
     @cached_property
     def floors(self) -> dict[str, dict[str, Any]]:
-        """For each plan that estimates counts, from how many people on they are more than noise."""
+        """For each plan that estimates counts, the number of users from which they exceed the noise."""
         found = {name: noise_floor_of(self.trials[name][0].run) for name in self.names}
         return {name: one for name, one in found.items() if one is not None}
 
     @property
     def marks(self) -> str:
-        """What the marks say."""
+        """What the marks mean."""
         others = len(self.names) - 1
         seeds = (
             "one seed cannot tell a better plan from a luckier run"
@@ -184,7 +184,7 @@ class Comparison:
             "privacy": pooled.run.price.whole.to_dict(),
             "floor": self.floors.get(variant.name),
             "metrics": {metric: score.to_dict() for metric, score in self.scores[variant.name].items()},
-            "parts": [part._asdict() for part in pooled.answers.parts],
+            "parts": [part._asdict() for part in pooled.evaluation.parts],
             "sent": pooled.sent,
             "bytes_up_per_device": _mean([trial.run.bytes_up_per_device for trial in trials]),
             "seconds": pooled.seconds,
@@ -210,7 +210,7 @@ def _pooled_part(some: Sequence[Part]) -> Part:
 
 def _tests(values: Mapping[str, np.ndarray], reference: str) -> dict[str, Difference]:
     """Every plan less the reference on the same units; p-values are corrected for how many plans there are."""
-    each = [compare(own, values[reference], name) for name, own in values.items() if name != reference]
-    p = correct(np.array([one.t for one in each]), "holm")
+    each = [paired_test(own, values[reference], name) for name, own in values.items() if name != reference]
+    p = correct_p_values(np.array([one.t for one in each]), "holm")
     label = f"t, holm of {len(each)}"
     return {one.name: replace(one, p=float(mine), correction=label) for one, mine in zip(each, p)}

@@ -1,4 +1,4 @@
-"""Search: which values to try for some settings. All of a grid where it is small enough, else a seeded draw."""
+"""Search spaces: the whole grid of some settings where it is small enough, else random search by a seed."""
 
 import itertools
 import math
@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tacit.errors import PlanError
-from tacit.lab.experiments.variants import values_of
+from tacit.lab.experiments.variants import parse_values
 
 _RANGE = re.compile(r"\s*(?P<low>\S+?)\s*\.\.\s*(?P<high>[^\s\[]+)\s*(?P<log>log|\[log\])?\s*")
-_PATIENCE = 50  # draws for each trial wanted, before a search of few values is taken to be exhausted
+_MAX_DRAWS = 50  # draws for each trial wanted, before a space of few values counts as exhausted
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Range:
         """One value."""
         low, high = (self.low, self.high + 1) if self.whole else (self.low, self.high)
         value = math.exp(rng.uniform(math.log(low), math.log(high))) if self.log else rng.uniform(low, high)
-        # Six digits are enough to tell values apart, and a person can read them.
+        # Six digits are enough to tell values apart, and stay readable.
         value = math.floor(value) if self.whole else float(f"{value:.6g}")
         return min(max(value, self.low), self.high)
 
@@ -50,26 +50,26 @@ class Range:
 Space = Mapping[str, Range | Sequence[Any]]  # setting -> what to try
 
 
-class Tried(NamedTuple):
-    """Settings, and what they reached on a validation part."""
+class SearchTrial(NamedTuple):
+    """Settings, and the metric they reached on the validation data."""
 
     settings: dict[str, Any]
     value: float
 
 
-class Tuned(NamedTuple):
-    """Everything that a search tried."""
+class SearchResult(NamedTuple):
+    """All trials of a search."""
 
-    tried: tuple[Tried, ...]
+    tried: tuple[SearchTrial, ...]
 
     @property
-    def best(self) -> Tried:
+    def best(self) -> SearchTrial:
         """The highest; the first of equals."""
         return max(self.tried, key=lambda one: one.value)
 
 
-def read_search(text: str) -> tuple[str, Range | list[Any]]:
-    """What a person writes: choices between commas, `a..b` for a range, `a..b log` or `a..b[log]` on a log scale.
+def parse_search(text: str) -> tuple[str, Range | list[Any]]:
+    """A search as text: choices between commas, `a..b` for a range, `a..b log` or `a..b[log]` on a log scale.
 
     >>> read_search("hyper.dim=8,16,32")
     ('hyper.dim', [8, 16, 32])
@@ -83,14 +83,14 @@ def read_search(text: str) -> tuple[str, Range | list[Any]]:
         )
     found = _RANGE.fullmatch(value)
     if found is None:
-        return path.strip(), values_of(value)
-    ends = [values_of(found[end])[0] for end in ("low", "high")]
+        return path.strip(), parse_values(value)
+    ends = [parse_values(found[end])[0] for end in ("low", "high")]
     if any(isinstance(end, bool) or not isinstance(end, int | float) for end in ends):
         raise PlanError(f"A range goes from one number to another, got {value.strip()!r}; write 0.01..0.1, say.")
     return path.strip(), Range(*ends, log=found["log"] is not None)
 
 
-def draw(space: Space, trials: int, seed: int = 0) -> list[dict[str, Any]]:
+def draw_settings(space: Space, trials: int, seed: int = 0) -> list[dict[str, Any]]:
     """Settings to try: the whole grid where there are only choices and it has at most so many, else different draws.
 
     >>> draw({"hyper.dim": [8, 16], "rounds": [5]}, trials=10)
@@ -106,7 +106,7 @@ def draw(space: Space, trials: int, seed: int = 0) -> list[dict[str, Any]]:
     if len(choices) == len(space) and math.prod(map(len, choices)) <= trials:
         return [dict(zip(names, values)) for values in itertools.product(*choices)]
     found: dict[str, dict[str, Any]] = {}
-    for _ in range(_PATIENCE * trials):
+    for _ in range(_MAX_DRAWS * trials):
         setting = {name: _one(rng, values) for name, values in space.items()}
         found.setdefault(repr(setting), setting)
         if len(found) == trials:

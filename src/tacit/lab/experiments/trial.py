@@ -1,4 +1,4 @@
-"""A trial: one plan on one log, split, run, asked, summed up. What the command line prints."""
+"""A trial: one plan on one log, split, run and evaluated. What the command line prints."""
 
 import math
 import time
@@ -8,8 +8,8 @@ from typing import Any
 
 from tacit.core.plan import Plan
 from tacit.lab.data import Population
-from tacit.lab.evaluation.protocols import Answers, Protocol
-from tacit.lab.evaluation.statistics import Interval
+from tacit.lab.evaluation.protocols import EvaluationResult, Protocol
+from tacit.lab.evaluation.statistics import ConfidenceInterval
 from tacit.lab.runs.run import Run, simulate
 from tacit.lab.simulation.federation import Performance
 from tacit.privacy.budget import Budget
@@ -17,36 +17,36 @@ from tacit.privacy.budget import Budget
 
 @dataclass(frozen=True)
 class Trial:
-    """A run, what it answered, and how long it took."""
+    """A run, its evaluation, and how long it took."""
 
     run: Run
-    answers: Answers
+    evaluation: EvaluationResult
     seconds: float
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What loading and splitting had to say, and what is wrong with the answers."""
-        return (*self.run.population.notes, *self.answers.notes, *self.answers.doubts)
+        """Notes of loading and splitting, and warnings of the evaluation."""
+        return (*self.run.population.notes, *self.evaluation.notes, *self.evaluation.warnings)
 
     @property
-    def intervals(self) -> dict[str, Interval]:
+    def intervals(self) -> dict[str, ConfidenceInterval]:
         """A 95 % bootstrap interval for every metric that each unit has a value of."""
-        return {name: self.answers.interval(name) for name in self.answers.values}
+        return {name: self.evaluation.interval(name) for name in self.evaluation.values}
 
     @property
     def epsilon(self) -> str:
-        """ε of the whole run, all stages composed, as a person reads it."""
+        """ε of the whole run, all stages composed, as text."""
         epsilon = self.run.price.whole.epsilon
         return "∞" if math.isinf(epsilon) else f"{epsilon:.3g}"
 
     @property
     def terms(self) -> str:
-        """What the ε in the table means, in full."""
+        """The claim behind the ε in the table."""
         return str(self.run.price.whole)
 
     @property
     def sent(self) -> str:
-        """What a device sent over the whole run."""
+        """The bytes that a device sent over the whole run, as text."""
         return self.run.sent
 
     def to_dict(self) -> dict[str, Any]:
@@ -56,10 +56,10 @@ class Trial:
         return {
             "plan": run.plan.to_dict(),
             "digest": run.plan.digest,
-            "protocol": self.answers.protocol,
-            "candidates": self.answers.candidates,
-            "treatment": self.answers.treatment,
-            "parts": [part._asdict() for part in self.answers.parts],
+            "protocol": self.evaluation.protocol,
+            "candidates": self.evaluation.candidates,
+            "treatment": self.evaluation.treatment,
+            "parts": [part._asdict() for part in self.evaluation.parts],
             "notes": list(self.notes),
             "metrics": run.metrics,
             "intervals": {name: [i.low, i.high] for name, i in self.intervals.items()},
@@ -92,7 +92,7 @@ def trial(
     after: Run | Path | None = None,
     every: int = 0,
 ) -> Trial:
-    """Split a log as a protocol says, run a plan on it, and ask."""
+    """Split a log as a protocol says, run a plan on it, and evaluate."""
     began = time.perf_counter()
     run = simulate(
         plan,
@@ -109,5 +109,5 @@ def trial(
         after=after,
         every=every,
     )
-    assert run.answers is not None
-    return Trial(run, run.answers, time.perf_counter() - began)
+    assert run.evaluation is not None
+    return Trial(run, run.evaluation, time.perf_counter() - began)

@@ -30,13 +30,13 @@ class Variant:
     setting: dict[str, Any] = field(default_factory=dict)
 
 
-# ---- what a plan has ----
+# ---- the settings of a plan ----
 
 
-def settings_of(plan: Plan) -> list[str]:
+def plan_settings(plan: Plan) -> list[str]:
     """Every setting of a plan, as `Plan.with_setting` takes it; those of a later stage begin with its number.
 
-    A stage that sends nothing has neither rounds nor a cohort, a mechanism or a rule to set.
+    A stage that sends nothing has no rounds, cohort, mechanism or rule to set.
 
     >>> from tacit.lab.plans.loader import load_plan
     >>> settings_of(load_plan("mfu"))
@@ -50,7 +50,7 @@ def settings_of(plan: Plan) -> list[str]:
 
 def _settings_of(stage: Stage) -> list[str]:
     names = ["method", "hyper", *_inside("hyper", method_class(stage.method))]
-    sampler = SAMPLERS.get(stage.cohort["sampler"], Sampler)  # its settings may be yet to come
+    sampler = SAMPLERS.get(stage.cohort["sampler"], Sampler)  # its settings may not be given yet
     if not stage.trains or sampler.fitted != "rounds":
         return names
     mechanism, rule = stage.privacy["mechanism"], stage.server["rule"]
@@ -63,28 +63,28 @@ def _inside(table: str, part: type | None) -> list[str]:
     return [] if part is None else [f"{table}.{name}" for name in known_settings(part)]
 
 
-def fitting(plan: Plan, setting: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of some settings that a plan has, once the parts among them are named.
+def applicable_settings(plan: Plan, setting: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the settings that a plan has, after its parts are set.
 
     >>> from tacit.lab.plans.loader import load_plan
     >>> fitting(load_plan("fcf"), {"hyper.dim": 8, "privacy.epsilon": 2.0})
     {'hyper.dim': 8}
     """
     for path, value in setting.items():
-        if _bare(path).lstrip("0123456789.") in _PARTS and _bare(path) in settings_of(plan):
+        if _bare(path).lstrip("0123456789.") in _PARTS and _bare(path) in plan_settings(plan):
             plan = plan.with_setting(path, value)
-    known = set(settings_of(plan))
+    known = set(plan_settings(plan))
     return {path: value for path, value in setting.items() if _bare(path) in known}
 
 
-def refuse(plans: Iterable[Plan], path: str, value: Any) -> PlanError:
-    """Why none of the plans can take a setting: the plan's own sentence where it has one, else the nearest name."""
+def setting_error(plans: Iterable[Plan], path: str, value: Any) -> PlanError:
+    """The error of a setting that no plan has: the plan's own sentence where it has one, else the nearest name."""
     plans = list(plans)
     try:
         plans[0].with_setting(path, value)
     except PlanError as problem:
         return problem
-    known = {name for plan in plans for name in settings_of(plan)}
+    known = {name for plan in plans for name in plan_settings(plan)}
     return PlanError(unknown(" or ".join(dict.fromkeys(plan.name for plan in plans)), path, known))
 
 
@@ -93,13 +93,13 @@ def _bare(path: str) -> str:
     return path.removeprefix("1.")
 
 
-# ---- many from few ----
+# ---- variants ----
 
 
-def spread(
+def sweep_variants(
     plans: Sequence[Plan], sweep: Mapping[str, Sequence[Any]], settings: Mapping[str, Any] | None = None
 ) -> tuple[list[Variant], list[str]]:
-    """Every plan with every combination of the values swept over, and what there is to say about it.
+    """Every plan with every combination of the swept values, and notes.
 
     `settings` are the same for all and are no part of a name. A plan without a setting runs without it, once, and a note
     says so; a setting that no plan has is refused.
@@ -112,12 +112,12 @@ def spread(
     lacks: dict[str, list[str]] = {}
     for name, plan in zip(_distinct([plan.name for plan in plans]), plans):
         grid = [{**wanted, **dict(zip(sweep, values))} for values in itertools.product(*sweep.values())]
-        made |= {one.name: one for one in (vary(name, plan, setting, shown=sweep) for setting in grid)}
-        has = {path for setting in grid for path in fitting(plan, setting)}
+        made |= {one.name: one for one in (make_variant(name, plan, setting, shown=sweep) for setting in grid)}
+        has = {path for setting in grid for path in applicable_settings(plan, setting)}
         lacks[name] = [path for path in wanted if path not in has]
     for path, value in wanted.items():
         if all(path in missing for missing in lacks.values()):
-            raise refuse(plans, path, value)
+            raise setting_error(plans, path, value)
     return list(made.values()), [_without(name, missing, sweep) for name, missing in lacks.items() if missing]
 
 
@@ -126,11 +126,11 @@ def _without(name: str, missing: list[str], sweep: Container[str]) -> str:
     return f"{name} has no setting {', '.join(missing)} and runs without{once}"
 
 
-def vary(name: str, plan: Plan, setting: Mapping[str, Any], shown: Container[str] | None = None) -> Variant:
-    """The plan with those of the settings that it has, named by those shown; a mistake is said with the name."""
-    fits = fitting(plan, setting)
+def make_variant(name: str, plan: Plan, setting: Mapping[str, Any], shown: Container[str] | None = None) -> Variant:
+    """The plan with those of the settings that it has, named by those shown; errors begin with the name."""
+    fits = applicable_settings(plan, setting)
     own = {path: value for path, value in fits.items() if shown is None or path in shown}
-    called = named(name, own)
+    called = variant_name(name, own)
     try:
         return Variant(called, choose(plan, fits), own)
     except PlanError as problem:
@@ -145,8 +145,8 @@ def check_fit(variant: Variant, population: Population) -> None:
         raise PlanError(f"{variant.name}: {problem}") from None
 
 
-def named(name: str, setting: Mapping[str, Any]) -> str:
-    """A name that says what was changed.
+def variant_name(name: str, setting: Mapping[str, Any]) -> str:
+    """A name with the changed settings.
 
     >>> named("fcf", {"privacy.epsilon": 2, "privacy.mechanism": "laplace"})
     'fcf privacy.epsilon=2 privacy.mechanism=laplace'
@@ -160,10 +160,10 @@ def _distinct(names: Sequence[str]) -> list[str]:
     return [name if (n := names[:i].count(name)) == 0 else f"{name} ({n + 1})" for i, name in enumerate(names)]
 
 
-# ---- values as a person writes them ----
+# ---- values as text ----
 
 
-def values_of(text: str) -> list[Any]:
+def parse_values(text: str) -> list[Any]:
     """Values between commas, read as TOML would, else as text.
 
     >>> values_of("0.5,1,true"), values_of("laplace,none"), values_of("")

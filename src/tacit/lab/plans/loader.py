@@ -1,4 +1,7 @@
-"""Built-in plans by name, a method's own suggested plan, or a plan from a TOML file."""
+"""The loader of plans: built-in plans by name, a method's suggested plan, or a TOML file; every default is filled in.
+
+A plan that uses names of an earlier version comes out with today's names, so that both have one digest.
+"""
 
 import math
 import re
@@ -16,17 +19,23 @@ import jax
 from tacit.core.catalog import Catalog
 from tacit.core.plan import PROMISES, Plan, Stage
 from tacit.core.plugins import RenamedWarning
-from tacit.core.settings import fill, known_settings, takes
-from tacit.device.method import Method, build, keeps_unit, method_class, method_names
+from tacit.core.settings import current_setting, current_settings, fill, known_settings, takes
+from tacit.device.method import Method, build, current_method, keeps_unit, method_class, method_names
 from tacit.errors import PlanError, unknown
-from tacit.privacy.mechanism import Mechanism, build_mechanism, mechanism_class, mechanism_names
+from tacit.privacy.mechanism import (
+    Mechanism,
+    build_mechanism,
+    current_mechanism,
+    mechanism_class,
+    mechanism_names,
+)
 from tacit.privacy.price import Price, price
-from tacit.privacy.sampler import sampler_of
-from tacit.server.rule import Rule, build_rule
+from tacit.privacy.sampler import SAMPLERS, Sampler, sampler_of
+from tacit.server.rule import Rule, build_rule, current_rule, rule_class
 
 
 def plan_names() -> list[str]:
-    """Every built-in plan."""
+    """The names of all built-in plans."""
     return sorted({*_files(), *(name.replace("_", "-") for name in method_names())})
 
 
@@ -68,22 +77,23 @@ def _former_names(name: str) -> list[str]:
 
 
 def suggested(method: str) -> Plan:
-    """The plan that a method itself suggests, also where a built-in plan has its name."""
+    """The plan that a method itself suggests, even if a built-in plan has the same name."""
     return complete(Plan(method.replace("_", "-"), (Stage(method, **method_class(method).suggested),)))
 
 
 def choose(plan: Plan | str | Path, settings: Mapping[str, Any] | None = None, epsilon: float | None = None) -> Plan:
-    """A plan, as given or by name, with some settings changed and its ε set.
+    """A plan, or the one of this name or file, with some settings changed and its privacy promise set.
 
     >>> choose("fcf", {"hyper.dim": 8, "privacy.mechanism": "gaussian"}, epsilon=4).stages[0].privacy["epsilon"]
     4.0
     """
-    chosen = plan if isinstance(plan, Plan) else load_plan(plan)
-    # A part is named before its settings: it decides which of them are known.
+    chosen = with_current_names(plan if isinstance(plan, Plan) else load_plan(plan))
+    # A part is named before its settings are set: its class decides which of them are known.
     for path, value in sorted((settings or {}).items(), key=lambda pair: not _NAMES_A_PART.search(pair[0])):
-        chosen = (
-            _with_mechanism(chosen, path, value) if _MECHANISM.fullmatch(path) else chosen.with_setting(path, value)
-        )
+        if _MECHANISM.fullmatch(path):
+            chosen = _with_mechanism(chosen, path, current_mechanism(value))
+        else:
+            chosen = chosen.with_setting(_current_path(chosen, path), value)
     if epsilon is not None:
         chosen = _promised(chosen, epsilon)
     return complete(chosen)
@@ -96,11 +106,11 @@ _MECHANISM = re.compile(r"(?:(\d+)\.)?privacy\.mechanism")
 
 
 class DroppedWarning(UserWarning):
-    """Another mechanism was chosen, and a setting of the previous one is dropped."""
+    """Another mechanism was chosen, and a setting of the previous one is left out."""
 
 
 def _with_mechanism(plan: Plan, path: str, name: str) -> Plan:
-    """The plan with another mechanism, and those settings of the previous one that this one takes.
+    """The plan with another mechanism, and those settings of the previous one that it takes.
 
     Privacy parameters are never dropped: one that the other mechanism does not take is refused.
     """
@@ -116,8 +126,8 @@ def _with_mechanism(plan: Plan, path: str, name: str) -> Plan:
     ]
     lost = [f"{one} = {stage.privacy[one]!r}" for one in refused if stage.privacy[one] != _default(before, one)]
     if lost:
-        words = f"privacy.mechanism = {name!r} does not take {', '.join(lost)} of {plan.name}, which is left out."
-        warnings.warn(words, DroppedWarning, stacklevel=3)
+        sentence = f"privacy.mechanism = {name!r} does not take {', '.join(lost)} of {plan.name}, which is left out."
+        warnings.warn(sentence, DroppedWarning, stacklevel=3)
     kept = {one: value for one, value in stage.privacy.items() if one not in refused}
     return changed.with_setting(path.removesuffix(".mechanism"), kept)
 
@@ -128,7 +138,7 @@ def _default(part: type, name: str) -> Any:
 
 
 def _promised(plan: Plan, epsilon: float) -> Plan:
-    """The plan with this ε per run; a plan of several stages states how they share it."""
+    """The plan with this ε per run; in a plan of several stages, `share` divides it among them."""
     sending = [number for number, stage in enumerate(plan.stages, 1) if stage.rounds]
     if len(sending) > 1 and all("share" in plan.stages[number - 1].privacy for number in sending):
         return reduce(lambda made, number: made.with_setting(f"{number}.privacy.epsilon", epsilon), sending, plan)
@@ -145,7 +155,7 @@ def _promised(plan: Plan, epsilon: float) -> Plan:
 
 
 def price_plan(plan: Plan | str | Path, devices: int) -> Price:
-    """A plan's guarantees and what is visible, for a population of this size; refuses what a run would refuse.
+    """What a plan guarantees and who sees what, for a population of this size; refuses what a run would refuse.
 
     >>> import tacit
     >>> str(tacit.price("mfu", devices=10).whole)
@@ -155,11 +165,12 @@ def price_plan(plan: Plan | str | Path, devices: int) -> Price:
 
 
 def complete(plan: Plan) -> Plan:
-    """The plan with every default written out, so that its digest covers every setting.
+    """The plan with every default filled in and every name of today, so that its digest covers everything that will happen.
 
     Checks every setting: an unknown name, a wrong type or a broken rule is refused here.
     """
-    return replace(plan, stages=tuple(_complete(stage, number) for number, stage in enumerate(plan.stages, 1)))
+    stages = enumerate(with_current_names(plan).stages, 1)
+    return replace(plan, stages=tuple(_complete(stage, number) for number, stage in stages))
 
 
 def numbers_trained(plan: Plan, n_items: int = 1) -> list[int]:
@@ -174,6 +185,43 @@ def numbers_trained(plan: Plan, n_items: int = 1) -> list[int]:
         leaves = jax.tree.leaves({name: params[name] for name in stage.trains if name in params})
         counts.append(sum(math.prod(leaf.shape) for leaf in leaves))
     return counts
+
+
+def with_current_names(plan: Plan) -> Plan:
+    """The plan with today's names of methods, mechanisms, rules and settings in place of those of earlier versions."""
+    stages = tuple(_with_current_names(stage, f"Plan stage {number}:") for number, stage in enumerate(plan.stages, 1))
+    return plan if stages == plan.stages else replace(plan, stages=stages)
+
+
+def _with_current_names(stage: Stage, where: str) -> Stage:
+    privacy = {**stage.privacy, "mechanism": current_mechanism(stage.privacy["mechanism"])}
+    server = {**stage.server, "rule": current_rule(stage.server["rule"])}
+    named = replace(stage, method=current_method(stage.method), privacy=privacy, server=server)
+    settings = {
+        table: current_settings(part, getattr(named, table), f"{where} {table}")
+        for table, part in _part_classes(named, where).items()
+    }
+    return replace(named, **settings)
+
+
+def _part_classes(stage: Stage, where: str) -> dict[str, type]:
+    """The class of each part of a stage that a table of settings belongs to."""
+    return {
+        "hyper": method_class(stage.method),
+        "privacy": mechanism_class(stage.privacy["mechanism"], f"{where} privacy"),
+        "server": rule_class(stage.server["rule"], f"{where} server"),
+        "cohort": SAMPLERS.get(stage.cohort["sampler"], Sampler),
+    }
+
+
+def _current_path(plan: Plan, path: str) -> str:
+    """The path of a setting, such as `2.hyper.dim`, with the setting's name of today."""
+    *before, table, name = ("", *path.split("."))
+    number = int(before[-1]) if before and before[-1].isdigit() else 1
+    if table not in ("hyper", "privacy", "server", "cohort") or not 1 <= number <= len(plan.stages):
+        return path
+    part = _part_classes(plan.stages[number - 1], f"Plan stage {number}:")[table]
+    return path.removesuffix(name) + current_setting(part, name)
 
 
 def _complete(stage: Stage, number: int) -> Stage:
@@ -198,7 +246,7 @@ def _complete(stage: Stage, number: int) -> Stage:
 
 
 def misfit(method: Method, mechanism: Mechanism, rule: Rule) -> str:
-    """Why a method, a mechanism and a rule are incompatible; empty if they are compatible."""
+    """Why a method, a mechanism and a rule do not fit together; empty where they do."""
     if rule.reads_pairs and not mechanism.counts_pairs:
         counting = [name for name in mechanism_names() if mechanism_class(name).counts_pairs]
         return f"the server's rule needs counts of pairs; set privacy.mechanism to one that makes them: {', '.join(counting)}"
@@ -213,7 +261,7 @@ def misfit(method: Method, mechanism: Mechanism, rule: Rule) -> str:
 
 
 def refusals(method: str) -> dict[str, str]:
-    """For each mechanism, why a method's suggested stage does not accept it; empty if it does.
+    """For each mechanism, why it does not fit a method's suggested stage with any suggested settings; empty where it fits.
 
     >>> refusals("fcf")["gaussian"], refusals("mfu")["gaussian"]
     ('', 'nothing leaves the device')
@@ -234,7 +282,7 @@ def _refusal(method: Method, mechanism: str, rule: Rule) -> str:
 
 
 def _same_helper(sampler: Any, method: Any, where: str) -> None:
-    """Refuse a plan that names another helper than the method's: what is visible depends on it."""
+    """Refuse another helper than the method's: what a helper sees depends on which one it is."""
     named, needed = getattr(sampler, "helper", None), getattr(method, "helper", None)
     if named and needed and named != needed:
         raise PlanError(f"{where} must be {needed!r}, got {named!r}; each helper sees something else.")

@@ -1,1 +1,1 @@
-"""Runs: what a simulation leaves: the parameters, the homes, the ledgers, and a folder that reloads."""
+"""Runs: what a simulation returns, its recommendations, and its folder on disk."""

@@ -1,4 +1,4 @@
-"""Cost: what a round asks of one device in time, memory and bytes, by the step it would really take, compiled for one."""
+"""Device cost: time, memory and bytes of a round on one device, measured on the step that a device takes."""
 
 import time
 from functools import partial
@@ -18,7 +18,7 @@ _REPEATS = 21
 
 
 def cost(run: "Run") -> dict[str, float]:
-    """One round, and adapting at home, of the device with the longest history; on this machine, medians of some turns.
+    """The cost of a round, and of adapting, on the device with the longest history; medians of repeated runs on this machine.
 
     Returns:
         `round_ms` and `adapt_ms`; `held_bytes`, what a device keeps between rounds: the last broadcast, what the method

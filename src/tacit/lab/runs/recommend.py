@@ -1,4 +1,4 @@
-"""Recommendations as a table, computed by the device's own code: for people of the run, or for anybody with a history."""
+"""Recommendations as a table, computed by the device's own code: for users of the run, or for a new user's history."""
 
 import warnings
 from collections.abc import Iterable, Sequence
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from tacit.device.ranking import EMPTY, RECENT, shuffled
+from tacit.device.ranking import EMPTY, RECENT, shuffled_candidates
 from tacit.errors import DataError, unknown
 from tacit.lab.data import Population
 from tacit.lab.data.selection import take
-from tacit.lab.evaluation.scoring import asked_of, lists_of, newcomers, people_of, seen_mask
+from tacit.lab.evaluation.scoring import adapted_chunks, batch_top_lists, case_batch, new_user_homes, seen_mask
 from tacit.lab.evaluation.splits import latest
 from tacit.lab.simulation.buckets import Bucket
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tacit.lab.runs.run import Run
 
 
-def recommend(
+def recommend_items(
     run: "Run",
     users: Iterable[Any] | None = None,
     history: Sequence[Any] | None = None,
@@ -39,8 +39,8 @@ def recommend(
         raise DataError(f"recommend: k must be at least 1, got {k}.")
     items = _candidates(run.population, candidates)
     if history is not None:
-        people, devices = _stranger(run.population, history), np.zeros(1, np.int64)
-        buckets, names = newcomers(run, people, seed), [None]
+        people, devices = _newcomer(run.population, history), np.zeros(1, np.int64)
+        buckets, names = new_user_homes(run, people, seed), [None]
     else:
         people, devices = run.population, _devices(run.population, users)
         buckets, names = run.buckets, [_name(people, device) for device in devices]
@@ -52,7 +52,7 @@ def recommend(
 
 
 def _devices(population: Population, users: Iterable[Any] | None) -> np.ndarray:
-    """Where these people stand; everybody, if nobody is named."""
+    """The devices of these users; all if none is named."""
     if users is None:
         return np.arange(len(population))
     users = [users] if isinstance(users, str | int) else list(users)
@@ -74,7 +74,7 @@ def _name(population: Population, device: int) -> Any:
 
 
 def item_numbers(population: Population, names: Sequence[Any], where: str) -> np.ndarray:
-    """The numbers of items called so."""
+    """The numbers of the items with these names."""
     if population.item_names is None:
         numbers = np.asarray(names, np.int64)
         if numbers.size and not 0 <= numbers.min() <= numbers.max() < population.catalog.n_items:
@@ -99,8 +99,8 @@ def _candidates(population: Population, candidates: Sequence[Any] | None) -> np.
     return numbers
 
 
-def _stranger(population: Population, history: Sequence[Any]) -> Population:
-    """A population of one, who was never in the log."""
+def _newcomer(population: Population, history: Sequence[Any]) -> Population:
+    """A population of one user who is not in the log."""
     items = item_numbers(population, history, "recommend: history").astype(np.int32)
     like = take(population, np.zeros(len(population.items), bool))
     none = None if population.person is None else np.zeros((1, population.person.shape[1]), np.float32)
@@ -130,13 +130,13 @@ def _best(
     seed: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Adapt, score, keep the best; chunk by chunk."""
-    items, k, every = shuffled(items, seed), min(k, items.size), np.arange(run.population.catalog.n_items)
+    items, k, every = shuffled_candidates(items, seed), min(k, items.size), np.arange(run.population.catalog.n_items)
     lists, scores = np.full((devices.size, k), -1, np.int32), np.full((devices.size, k), -np.inf, np.float32)
-    for adapted, part in people_of(run, buckets, devices, items.size):
+    for adapted, part in adapted_chunks(run, buckets, devices, items.size):
         who = devices[part]
         mask = seen_mask(people, who, every)[:, items] if filter_seen else np.zeros((1, 1), bool)
-        asked = asked_of(run, adapted, who[:, None], who, latest(people, who, RECENT)[:, None])
-        lists[part], scores[part] = map(np.asarray, lists_of(run.method, k, seed, asked, items, mask))
+        batch = case_batch(run, adapted, who[:, None], who, latest(people, who, RECENT)[:, None])
+        lists[part], scores[part] = map(np.asarray, batch_top_lists(run.method, k, seed, batch, items, mask))
     return lists, scores
 
 

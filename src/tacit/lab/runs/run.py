@@ -1,4 +1,4 @@
-"""A simulation and what it leaves: `simulate` plays a plan on a log by the code that real devices run; `Run` is the result."""
+"""Simulation and its result: `simulate` plays a plan on a log with the code that real devices run, and returns a `Run`."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,16 +16,16 @@ from tacit.device.method import Method
 from tacit.errors import PlanError
 from tacit.lab.analysis.feasibility import warn_if_infeasible
 from tacit.lab.data import Population
-from tacit.lab.data.datasets import as_population
-from tacit.lab.data.merge import merge
-from tacit.lab.evaluation.protocols import Answers, Protocol, load_protocol
+from tacit.lab.data.datasets import Log, as_population
+from tacit.lab.data.population import extend_log
+from tacit.lab.evaluation.protocols import EvaluationResult, Protocol, load_protocol
 from tacit.lab.evaluation.splits import Split
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs import storage
-from tacit.lab.runs.recommend import recommend
-from tacit.lab.simulation.buckets import Bucket, homes_of
-from tacit.lab.simulation.diary import Diary, play_all
+from tacit.lab.runs.recommend import recommend_items
+from tacit.lab.simulation.buckets import Bucket, homes_by_id
 from tacit.lab.simulation.federation import DEFAULTS, Federation, Performance, Start
+from tacit.lab.simulation.recorder import Recorder, play_stages
 from tacit.privacy.budget import Budget
 from tacit.privacy.card import card, to_markdown
 from tacit.privacy.claim import Claim
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def in_bytes(size: float | None) -> str:
-    """So many bytes, as a person reads them; None where raw data was needed, of which no bytes are counted.
+    """A number of bytes with its unit; None stands for raw data, of which no bytes are counted.
 
     >>> in_bytes(0), in_bytes(1234), in_bytes(5.6e9), in_bytes(None)
     ('nothing', '1 kB', '5.6 GB', 'raw data')
@@ -52,7 +52,7 @@ def in_bytes(size: float | None) -> str:
 
 @dataclass(repr=False)
 class Run:
-    """What a simulation leaves behind: the plan, the people, the parameters, everybody's home, what it cost.
+    """The result of a simulation: plan, population, parameters, the homes of all devices, and privacy cost.
 
     >>> import polars as pl, tacit
     >>> log = pl.DataFrame({"user_id": ["ann", "ann", "bob", "bob"], "item_id": ["tea", "jam", "tea", "jam"]})
@@ -75,7 +75,7 @@ class Run:
     folder: Path | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     split: Split | None = None  # what was held out, where a protocol did
-    answers: Answers | None = None
+    evaluation: EvaluationResult | None = None
     cost: dict[str, float] | None = (
         None  # what a round asks of a device, where `tacit.lab.runs.device_cost.cost` measured it
     )
@@ -116,46 +116,46 @@ class Run:
         candidates: Sequence[Any] | None = None,
         filter_seen: bool = True,
     ) -> Any:
-        """The k best items for people of the run, or for somebody who was never in the log.
+        """The k best items for users of the run, or for a new user with this history.
 
-        Computed by the device's own code: adapt, then score. Nothing is sent, and of a stranger nothing is kept.
+        Computed by the device's own code: adapt, then score. Nothing is sent, and nothing is kept of a new user.
 
         Args:
-            users: names of people in the log; nobody named means everybody.
-            history: a stranger's items, oldest first, instead of users.
+            users: names of users in the log; all by default.
+            history: the items of a new user, oldest first, instead of users.
             k: how many.
             candidates: the items to choose from; all by default.
-            filter_seen: leave out what the person has already.
+            filter_seen: leave out items in the history.
 
         Returns:
             A table user_id, item_id, score, rank: pandas where the log was, else polars.
         """
-        return recommend(self, users, history, k=k, candidates=candidates, filter_seen=filter_seen)
+        return recommend_items(self, users, history, k=k, candidates=candidates, filter_seen=filter_seen)
 
     def evaluate(self, protocol: str | None = None, *, seed: int = 0) -> dict[str, float]:
-        """Ask for what was held out; the answers are kept with the run.
+        """Evaluate on what was held out; the result is kept with the run.
 
-        A run that learned from the whole log has nothing left to ask for: pass `protocol=` to `tacit.simulate`.
+        A run that learned from the whole log has nothing to evaluate on: pass `protocol=` to `tacit.simulate`.
         """
         if self.split is None:
             raise PlanError(
-                "This run learned from the whole log, so nothing is left to ask for; pass protocol='full' to "
-                "tacit.simulate, which holds something out."
+                "This run learned from the whole log, so nothing is left to evaluate on; pass protocol='full' to "
+                "tacit.simulate, which holds test cases out."
             )
-        named = protocol or (self.answers.protocol if self.answers else "full")
-        self.answers = load_protocol(named).ask(self, self.split, seed)
-        self.metrics = self.answers.metrics
+        named = protocol or (self.evaluation.protocol if self.evaluation else "full")
+        self.evaluation = load_protocol(named).evaluate(self, self.split, seed)
+        self.metrics = self.evaluation.metrics
         return self.metrics
 
-    def update(self, log: Any, *, rounds: int | None = None, **options: Any) -> "Run":
-        """Go on with more events, new people and new items; every ledger goes on too.
+    def update(self, log: Log, *, rounds: int | None = None, **options: Any) -> "Run":
+        """Continue with more events, new users and new items; every ledger continues too.
 
         Args:
             log: the new part of the log: a table, a file, or a population.
-            rounds: how many rounds each stage plays again; as many as the plan says by default.
+            rounds: how many rounds each stage plays; those of the plan by default.
             options: as for `tacit.simulate`.
         """
-        population = merge(self.population, as_population(log, [self.plan]))
+        population = extend_log(self.population, as_population(log, [self.plan]))
         plan = self.plan
         if rounds is not None:
             stages = tuple(stage.with_rounds(rounds) if stage.rounds else stage for stage in plan.stages)
@@ -164,24 +164,24 @@ class Run:
         place = np.array([known.get(str(name), -1) for name in population.device_names], np.int64)
         options = {"seed": self.environment.get("seed", 0), "budget": self.budget, **options}
         return simulate(
-            plan, population, after=self, start=Start(self.params, homes_of(self.buckets), place), **options
+            plan, population, after=self, start=Start(self.params, homes_by_id(self.buckets), place), **options
         )
 
     def save(self, path: str | Path) -> Path:
-        """Write a folder that reloads to the same recommendations. It holds the histories: keep it in the lab."""
-        return storage.save(self, path)
+        """Write a folder that reloads to the same recommendations. It contains the histories: keep it in the lab."""
+        return storage.save_run(self, path)
 
     @classmethod
-    def load(cls, path: str | Path, log: Any = None) -> "Run":
-        """The run a folder holds; where it was not saved with its people, the log it learned from."""
-        return _loaded(storage.load(path, log))
+    def load(cls, path: str | Path, log: Log | None = None) -> "Run":
+        """The run of a folder; `log` is the log it learned from, if it was not saved with its histories."""
+        return _loaded(storage.load_run(path, log))
 
     def __repr__(self) -> str:
         numbers = ", ".join(f"{name} {value:.3f}" for name, value in self.metrics.items())
         return f"Run({self.plan.name}: {len(self.population):,} devices, {len(self.rounds)} rounds, {self.price.whole}{', ' + numbers if numbers else ''})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The table that a notebook shows."""
         rows = {
             "plan": f"{self.plan.name} ({self.plan.digest})",
             "devices": f"{len(self.population):,}",
@@ -231,7 +231,7 @@ class Run:
         return card(self.price, facts)
 
     def _turned(self) -> list[dict[str, Any]]:
-        """From where to where each dial of each stage moved."""
+        """The first and last value of each dial of each stage."""
         first = {row["stage"]: row["dials"] for row in reversed(self.rounds) if "dials" in row}
         return [
             {"stage": stage, "dial": name, "first": value, "last": self.dials(stage - 1)[name]}
@@ -241,7 +241,7 @@ class Run:
 
     @property
     def bytes_up_per_device(self) -> float | None:
-        """Bytes a device sent over the whole run, on average; None where a stage needs raw data, which nobody counts."""
+        """Bytes a device sent over the whole run, on average; None where a stage needs raw data, which is not counted."""
         return self._bytes("bytes_up")
 
     @property
@@ -254,11 +254,11 @@ class Run:
 
     @property
     def sent(self) -> str:
-        """What a device sent over the whole run, for a person to read."""
+        """What a device sent over the whole run, as text."""
         return in_bytes(self.bytes_up_per_device)
 
     def write(self, folder: Folder) -> None:
-        """The numbers that are known at the end."""
+        """Write the results that are known at the end."""
         totals = {
             "metrics": self.metrics,
             "bytes_up_per_device": self.bytes_up_per_device,
@@ -277,7 +277,7 @@ Evaluate = Callable[[Run], dict[str, float]]
 
 def simulate(
     plan: Plan | str | Path,
-    log: Any,
+    log: Log,
     *,
     epsilon: float | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -299,22 +299,22 @@ def simulate(
 
     Args:
         plan: what to do: a plan, the name of a built-in one, or a TOML file.
-        log: everybody's histories: a table (see `tacit.interactions`), a file, the name of a dataset, or a population.
-        epsilon: the privacy promise per run and device; the noise is found.
+        log: the histories of all users: a table (see `tacit.interactions`), a file, the name of a dataset, or a population.
+        epsilon: the privacy promise per run and device; the noise is calibrated to it.
         settings: changes to the plan, such as {"hyper.dim": 32, "privacy.mechanism": "gaussian"}.
         protocol: hold something out, learn from the rest, and evaluate at the end; see `tacit protocols`.
         repeats: evaluate "new" items only, or "all" test cases; by default what fits the log (see `load_protocol`).
-        ties: what orders a person's events of one time stamp before they are split: the "file", or a "random" draw.
+        ties: the order of a user's events with equal time stamps before they are split: the "file", or a "random" draw.
         seed: the same seed gives the same run, whatever `performance` says, to rounding.
         out: a folder for the run; it can be resumed there.
-        resume: go on where the folder ends.
-        budget: what every device is willing to spend over all its runs; a device that has spent it sends nothing.
-        after: an earlier run, or its folder: everybody's ledger goes on where that one ended.
+        resume: continue where the folder ends.
+        budget: the privacy budget of every device over all its runs; a device that has spent it sends nothing.
+        after: an earlier run, or its folder: all ledgers continue where it ended.
         evaluate: called with the run so far every `every` rounds and at the end; its numbers are recorded.
         every: 0 evaluates at the end only.
         quiet: no progress bar; by default there is one on a terminal.
         performance: how the run uses the machine; see `tacit.Performance`.
-        start: parameters and homes to go on from; `Run.update` makes one.
+        start: parameters and homes to continue from; `Run.update` makes one.
     """
     chosen = choose(plan, settings, epsilon)
     population = as_population(log, [chosen])
@@ -334,7 +334,7 @@ def simulate(
     warn_if_infeasible(federation.plan, federation.price, federation.methods)
     run = _played(federation, None if out is None else Folder(out), resume, evaluate, every, performance, quiet)
     if evaluation is not None:
-        run.split, run.answers = evaluation.split, evaluation.answers
+        run.split, run.evaluation = evaluation.split, evaluation.result
     return run
 
 
@@ -349,18 +349,23 @@ def _played(
 ) -> Run:
     """The run of a federation, every stage of it played, evaluated and recorded."""
 
-    def so_far(diary: Diary) -> Run:
-        return Run.of(federation, list(diary.rows), diary.environment, None if folder is None else folder.path)
+    def so_far(recorder: Recorder) -> Run:
+        return Run.of(federation, list(recorder.rows), recorder.environment, None if folder is None else folder.path)
 
-    look = None if evaluate is None else lambda diary: evaluate(so_far(diary))
-    diary = Diary(federation, folder, resume, performance.save_seconds, look, every)
-    play_all(federation, diary, quiet)
-    diary.close()
-    run = so_far(diary)
+    evaluator = None if evaluate is None else lambda recorder: evaluate(so_far(recorder))
+    recorder = Recorder(federation, folder, resume, performance.save_seconds, evaluator, every)
+    play_stages(federation, recorder, quiet)
+    recorder.close()
+    run = so_far(recorder)
     run.metrics = {} if evaluate is None else evaluate(run)
     if folder is not None:
         run.write(folder)
     return run
+
+
+def load_run(path: str | Path, log: Log | None = None) -> Run:
+    """The run in a folder; where it was saved without its histories, pass the log it learned from."""
+    return Run.load(path, log)
 
 
 def _loaded(found: storage.Loaded) -> Run:
@@ -370,21 +375,21 @@ def _loaded(found: storage.Loaded) -> Run:
 
 
 class _Evaluation:
-    """What a protocol holds out, and the last evaluation on it."""
+    """The held-out part of a log, and the last evaluation on it."""
 
-    answers: Answers
+    result: EvaluationResult
 
     def __init__(self, protocol: Protocol, log: Population, seed: int):
         self.protocol, self.seed = protocol, seed
         self.split = protocol.split(log, seed)
 
     def evaluate(self, run: Run) -> dict[str, float]:
-        self.answers = self.protocol.ask(run, self.split, self.seed)
-        return self.answers.metrics
+        self.result = self.protocol.evaluate(run, self.split, self.seed)
+        return self.result.metrics
 
 
 def _ledgers_of(after: Run | str | Path | None, population: Population) -> Ledgers | None:
-    """The ledgers an earlier run left."""
+    """The ledgers of an earlier run."""
     if after is None or isinstance(after, Run):
         return None if after is None else after.ledgers
     return Ledgers.load(Path(after), population.device_names)

@@ -1,7 +1,8 @@
-"""Keep: a run as a folder that reloads to the same recommendations, people and all. For the lab: it holds raw histories."""
+"""Storage: a run as a folder that reloads to the same recommendations. For the lab only: it contains raw histories."""
 
 import json
-from dataclasses import asdict
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,31 +10,34 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.core.catalog import Catalog, Field
-from tacit.core.plan import Plan
-from tacit.core.run_folder import Folder, plain, write_arrays, write_json
+from tacit.core.catalog import Catalog, catalog_from_dict, catalog_to_dict
+from tacit.core.plan import Plan, Stage
+from tacit.core.plugins import RenamedWarning, plugin_name
+from tacit.core.run_folder import RUN_FORMAT, Folder, plain, read_arrays_by_name, write_arrays, write_json
 from tacit.device.ledger.population_ledger import Ledgers
+from tacit.device.method import method_class
 from tacit.errors import RunError
 from tacit.lab.data import Population
-from tacit.lab.data.datasets import as_population
-from tacit.lab.simulation.buckets import homes_of, move_homes, move_in
+from tacit.lab.data.datasets import Log, as_population
+from tacit.lab.simulation.buckets import enter_stage, homes_by_id, with_homes
 from tacit.lab.simulation.federation import Federation
 from tacit.nets.neural.text import CatalogWithText
 from tacit.privacy.budget import Budget
-from tacit.server import checkpoint
+from tacit.privacy.mechanism import mechanism_class
+from tacit.server.checkpoint import load_checkpoint, save_checkpoint
 from tacit.server.round import Memory
+from tacit.server.rule import rule_class
 
 if TYPE_CHECKING:
     from tacit.lab.runs.run import Run
 
 _COLUMNS = ("offsets", "items", "times", "labels", "context", "person", "never", "silo")
 _NAMES = ("users", "item_names", "silo_names", "notes", "frames")
-_FIELDS = ("item_fields", "person_fields", "event_fields")
 _WORDED = ("tokens", "vectors")
 
 
 class Loaded(NamedTuple):
-    """What a folder holds of a run."""
+    """The contents of a run folder."""
 
     federation: Federation
     rounds: list[dict[str, Any]]
@@ -43,22 +47,22 @@ class Loaded(NamedTuple):
     metrics: dict[str, float]
 
 
-def save(run: "Run", path: str | Path) -> Path:
-    """Write a run to a new folder, or complete the folder it was made in."""
+def save_run(run: "Run", path: str | Path) -> Path:
+    """Write a run to a new folder, or complete the folder it was played in."""
     folder = Folder(path)
     if run.folder is None or folder.path.resolve() != run.folder.resolve():
         folder.begin(run.plan.to_toml(), run.environment, run.claim_rows)
         folder.append(run.rounds)
-        checkpoint.save(folder, len(run.rounds), run.params, Memory((), {}), homes=homes_of(run.buckets))
+        save_checkpoint(folder, len(run.rounds), run.params, Memory((), {}), homes=homes_by_id(run.buckets))
         run.write(folder)
     _save_people(run.population, folder.path)
     return folder.path
 
 
-def load(path: str | Path, log: Any = None) -> Loaded:
-    """The run a folder holds; where it was not saved with its people, the log it was trained on."""
+def load_run(path: str | Path, log: Log | None = None) -> Loaded:
+    """The run of a folder; `log` is the log it learned from, if it was not saved with its histories."""
     folder = Folder(path)
-    plan, words = Plan.from_toml(folder.read("plan.toml")), json.loads(folder.read("environment.json"))
+    plan, words = saved_plan(folder), json.loads(folder.read("environment.json"))
     population = _load_people(folder.path) or (None if log is None else as_population(log, [plan]))
     if population is None:
         raise RunError(f"{folder.path} was not saved with its people; pass the log it learned from, or use run.save.")
@@ -74,8 +78,25 @@ def load(path: str | Path, log: Any = None) -> Loaded:
     return Loaded(federation, folder.rows(), words, folder.path, ledgers, metrics)
 
 
+def saved_plan(folder: Folder) -> Plan:
+    """The plan of a run folder; in a folder of an earlier format, former names become the names of today."""
+    plan = Plan.from_toml(folder.read("plan.toml"))
+    if folder.format == RUN_FORMAT:
+        return plan
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RenamedWarning)
+        return replace(plan, stages=tuple(_with_names_of_today(stage) for stage in plan.stages))
+
+
+def _with_names_of_today(stage: Stage) -> Stage:
+    """A stage in which the method, the mechanism and the rule have their present names."""
+    privacy = {**stage.privacy, "mechanism": plugin_name(mechanism_class(stage.privacy["mechanism"]))}
+    server = {**stage.server, "rule": plugin_name(rule_class(stage.server["rule"]))}
+    return replace(stage, method=plugin_name(method_class(stage.method)), privacy=privacy, server=server)
+
+
 def _restored(plan: Plan, population: Population, words: dict[str, Any], folder: Folder) -> Federation:
-    """A federation whose homes and parameters are those of the folder; nothing is trained again."""
+    """A federation with the homes and parameters of the folder; nothing is trained again."""
     limit = words.get("budget")
     budget = (
         None if limit is None else Budget(float(limit["epsilon"]), float(limit["delta"]), limit["days"], limit["unit"])
@@ -83,16 +104,16 @@ def _restored(plan: Plan, population: Population, words: dict[str, Any], folder:
     federation = Federation(plan, population, seed=words["seed"], budget=budget, now=words["time"])
     for number, method in enumerate(federation.methods):
         allowed = np.zeros(len(population), np.int32) if _allowed(federation, number) else None
-        federation.buckets = [move_in(method, number, population, b, allowed) for b in federation.buckets]
+        federation.buckets = [enter_stage(method, number, population, b, allowed) for b in federation.buckets]
     if folder.latest() is not None:
-        params, _ = checkpoint.load(folder, federation.params, Memory((), {}))
+        params, _ = load_checkpoint(folder, federation.params, Memory((), {}))
         federation.params = jax.tree.map(jnp.asarray, params)
-        federation.buckets = move_homes(federation.buckets, folder.restore("homes", homes_of(federation.buckets)))
+        federation.buckets = with_homes(federation.buckets, folder.restore("homes", homes_by_id(federation.buckets)))
     return federation
 
 
 def _allowed(federation: Federation, number: int) -> bool:
-    """Whether homes hold an allowance for this stage."""
+    """Whether homes have an allowance for this stage."""
     return federation.budget is not None and federation.price.stages[number].mechanism is not None
 
 
@@ -102,25 +123,17 @@ def _save_people(population: Population, folder: Path) -> None:
     catalog = population.catalog
     worded = {name: getattr(catalog, name) for name in _WORDED} if isinstance(catalog, CatalogWithText) else {}
     write_arrays(folder / "people.npz", {"columns": arrays, "attributes": dict(catalog.attributes), "words": worded})
-    words = {name: plain(getattr(population, name)) for name in _NAMES}
-    fields = {name: [asdict(field) for field in getattr(catalog, name)] for name in _FIELDS}
-    write_json(folder / "people.json", {**words, "n_items": catalog.n_items, **fields})
+    names = {name: plain(getattr(population, name)) for name in _NAMES}
+    write_json(folder / "people.json", {**names, **catalog_to_dict(catalog)})
 
 
 def _load_people(folder: Path) -> Population | None:
     if not (folder / "people.json").exists():
         return None
-    words = json.loads((folder / "people.json").read_text(encoding="utf-8"))
-    with np.load(folder / "people.npz", allow_pickle=False) as saved:
-        found = {tuple(part.strip("'") for part in name[1:-1].split("][")): saved[name] for name in saved.files}
-    columns, attributes, worded = (
-        {name: values for (part, name), values in found.items() if part == kind}
-        for kind in ("columns", "attributes", "words")
-    )
-    fields = {name: tuple(Field(**{**one, "values": tuple(one["values"])}) for one in words[name]) for name in _FIELDS}
-    catalog = Catalog(words["n_items"], attributes, **fields)
-    if worded:
-        tokens, vectors = (jnp.asarray(worded[name]) for name in _WORDED)
-        catalog = CatalogWithText(words["n_items"], attributes, **fields, tokens=tokens, vectors=vectors)
-    names = {name: words[name] for name in _NAMES if name != "notes"}
-    return Population(catalog, notes=tuple(words["notes"]), **columns, **names)
+    values = json.loads((folder / "people.json").read_text(encoding="utf-8"))
+    arrays = read_arrays_by_name(folder / "people.npz")
+    worded = {name: jnp.asarray(column) for name, column in arrays.get("words", {}).items()}
+    kind = CatalogWithText if worded else Catalog
+    catalog = catalog_from_dict(values, arrays.get("attributes", {}), kind, **worded)
+    names = {name: values[name] for name in _NAMES if name != "notes"}
+    return Population(catalog, notes=tuple(values["notes"]), **arrays["columns"], **names)

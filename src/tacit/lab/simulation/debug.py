@@ -1,4 +1,4 @@
-"""The debug executor: one device at a time, without jit. It raises where the engine would zero and count, and names the device."""
+"""The debug executor: one device at a time, without jit. It raises where the engine would zero an update, and names the device."""
 
 from typing import Any
 
@@ -12,17 +12,17 @@ from tacit.device.round import Home, step, work
 from tacit.errors import DeviceError, TacitError
 from tacit.lab.data import Population
 from tacit.lab.simulation.buckets import Bucket
-from tacit.lab.simulation.engine import Job, State, Tally, rows_written, seats, wire_schema
+from tacit.lab.simulation.engine import Job, RoundTally, State, close_round, device_places, rows_written, wire_schema
 from tacit.server import round as server
 
 
 def debug_round(
     job: Job, key: jax.Array, round: int, state: State, buckets: list[Bucket], ids: np.ndarray, population: Population
-) -> tuple[State, Tally]:
-    """A round by hand: the same step, the same collect, the same close as the engine's."""
-    bucket_of, place_of = seats(buckets, len(population))
-    broadcast = server.open_round(round, state.params, state.memory.dials)
-    total = server.nothing(job.mechanism, state.params, job.trains, job.weights, job.update)
+) -> tuple[State, RoundTally]:
+    """One round, device by device: the same step, the same total and the same close as the engine's."""
+    bucket_of, place_of = device_places(buckets, len(population))
+    broadcast = state.broadcast(round)
+    total = server.zero_total(job.mechanism, state.params, job.trains, job.weights, job.update)
     homes, each = list(state.homes), None if state.rows is None else list(state.rows)
     written = jnp.zeros(wire_schema(job, state.params).tables, jnp.int32)
     with jax.disable_jit():
@@ -37,9 +37,8 @@ def debug_round(
             written += rows
             if each is not None:
                 each[b] = each[b].at[place].add(rows)
-    noise = jax.random.fold_in(jax.random.fold_in(key, job.stage), round)
-    params, memory, n = server.close(noise, job.mechanism, job.rule, job.trains, state.params, total, state.memory)
-    return State(params, memory, homes, each), Tally(n, written[None], broadcast.dials)
+    params, memory, n = close_round(job, key, broadcast.round, state.params, state.memory, [total])
+    return State(params, memory, homes, each), RoundTally(n, written[None], broadcast.dials)
 
 
 def _one(job: Job, broadcast: Broadcast, home: Home, own: Any, where: str) -> Any:
@@ -50,12 +49,12 @@ def _one(job: Job, broadcast: Broadcast, home: Home, own: Any, where: str) -> An
         check_update(job, like, update, weight)
         return step(job.method, job.mechanism, job.stage, broadcast, home, own)
     except Exception as problem:
-        words = str(problem) if isinstance(problem, TacitError) else f"{type(problem).__name__}: {problem}"
-        raise DeviceError(f"{where}: {words}") from problem
+        reason = str(problem) if isinstance(problem, TacitError) else f"{type(problem).__name__}: {problem}"
+        raise DeviceError(f"{where}: {reason}") from problem
 
 
 def check_update(job: Job, params: dict, update: dict, weight: Any) -> None:
-    """Everything the engine trusts a method to do."""
+    """Raise where an update is not what the engine takes for granted."""
     if set(update) != set(params):
         raise DeviceError(f"the update must have the leaves {sorted(params)}, got {sorted(update)}.")
     if np.shape(weight) != (job.weights,) or not np.isfinite(np.asarray(weight)).all():

@@ -27,7 +27,7 @@ def packed_columns(packed: jax.Array, width: int) -> jax.Array:
 
 
 @jax.jit
-def count_pairs(words: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
+def count_tile_pairs(words: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
     """Co-occurrence counts of the columns of pairs of tiles, int32[t, TILE, TILE]: the ones that two words share."""
 
     def tile_counts(pair: tuple[jax.Array, jax.Array]) -> jax.Array:

@@ -1,4 +1,4 @@
-"""What the rules share that take one optimiser step against the gradient."""
+"""Base class of the rules that take one optimiser step against the gradient."""
 
 from abc import abstractmethod
 from typing import Any, Literal

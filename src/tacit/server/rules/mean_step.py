@@ -12,7 +12,7 @@ from tacit.server.rule import Estimate, Rule, scaled
 class MeanStep(Rule):
     """params + rate · mean(update): REPTILE's step; with rate 1 and updates as differences, federated averaging.
 
-    With `momentum` β the mean is replaced by what is left of all means so far, Σ β^age · mean.
+    With `momentum` β the mean is replaced by the decaying sum of all means so far, Σ β^age · mean.
     """
 
     rate: float = setting(1.0, above=0.0)
@@ -21,11 +21,11 @@ class MeanStep(Rule):
 
     @property
     def moves_rows(self) -> bool:
-        """Without momentum, which goes on moving what nobody sent."""
+        """Without momentum, which moves rows that were not sent."""
         return self.momentum is None
 
     def init(self, params: dict) -> Any:
-        """No state; with momentum, what is left of earlier rounds."""
+        """No state; with momentum, the decaying sum of earlier rounds."""
         return () if self.momentum is None else jax.tree.map(jnp.zeros_like, params)
 
     def finish(self, params: dict, estimate: Estimate, n: jax.Array, state: Any) -> tuple[dict, Any]:

@@ -1,4 +1,4 @@
-"""principal_directions: from what goes together, summed over everybody, to the directions in which people differ."""
+"""principal_directions: the main directions in which users differ, from a noisy co-occurrence matrix."""
 
 from typing import Any, ClassVar
 
@@ -9,10 +9,10 @@ from tacit.server.rule import Estimate, Rule
 
 
 class PrincipalDirections(Rule):
-    """`vectors` float32[K, dim], read off G, the noisy sum of everybody's x̂x̂ᵀ.
+    """`vectors` float32[K, dim], from G, the noisy sum over users of x̂x̂ᵀ.
 
-    G·1 is what everybody shares; across it, the eigenvectors of G are tastes. Everything is done to what was released, so it
-    costs no privacy. A later round takes the place of an earlier one.
+    G·1 is what all users have in common; orthogonal to it, the eigenvectors of G are tastes. This is post-processing of
+    what was released, so it costs no privacy. A later round replaces an earlier one.
     """
 
     former_names: ClassVar[tuple[str, ...]] = ("directions",)
@@ -24,19 +24,18 @@ class PrincipalDirections(Rule):
         return ()
 
     def finish(self, params: dict, estimate: Estimate, n: jax.Array, state: Any) -> tuple[dict, Any]:
-        """V ← the eigenvectors of (G + Gᵀ)/2 that can be trusted."""
+        """V ← the eigenvectors of (G + Gᵀ)/2, shrunk by their reliability."""
         del n
         gram = estimate[0]["together"][0]
         return {"vectors": directions((gram + gram.T) / 2, params["vectors"].shape[1])}, state
 
 
 def directions(gram: jax.Array, dim: int) -> jax.Array:
-    """float32[K, dim]: the eigenvectors of a noisy G across G·1, each as long as it can be trusted.
+    """float32[K, dim]: the eigenvectors of a noisy G orthogonal to G·1, each scaled by its reliability.
 
     G has no negative eigenvalue, so those that appear measure the noise: the lowest is −2s, the edge of its spectrum.
-    What stands at θ without noise appears at λ = θ + s²/θ, if it stands above s at all, and the eigenvector found there
-    has cos² = 1 − s²/θ² with the true one (Benaych-Georges and Nadakuditi 2011). That is its squared length here; what
-    drowns in noise has none.
+    An eigenvalue θ without noise appears at λ = θ + s²/θ if θ > s, and its eigenvector has cos² = 1 − s²/θ² with the true
+    one (Benaych-Georges and Nadakuditi 2011). That is its squared length here; below the noise the length is 0.
     """
     shared = gram.sum(axis=1) / jnp.maximum(jnp.linalg.norm(gram.sum(axis=1)), 1e-12)
     across = jnp.eye(gram.shape[0]) - jnp.outer(shared, shared)

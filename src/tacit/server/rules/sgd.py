@@ -1,4 +1,4 @@
-"""sgd: gradient descent, with momentum if wanted."""
+"""sgd: gradient descent, with optional momentum."""
 
 import optax
 
@@ -13,7 +13,7 @@ class GradientDescent(Descent):
 
     @property
     def moves_rows(self) -> bool:
-        """Without decay and without momentum, which go on moving what nobody sent."""
+        """Without decay and without momentum, which move rows that were not sent."""
         return self.decay == 0 and self.momentum is None
 
     def optimiser(self) -> optax.GradientTransformation:

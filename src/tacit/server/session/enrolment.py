@@ -1,4 +1,4 @@
-"""Roll: which nodes take part, how many people each holds, and where those stand among the people of the plan."""
+"""Enrolment: the nodes of a run, the people of each, and the cohort of a round among those who have enrolled."""
 
 import json
 from pathlib import Path
@@ -7,20 +7,22 @@ from typing import NamedTuple
 import numpy as np
 
 from tacit.core.run_folder import write_json
+from tacit.deploy.bundle import Bundle
 from tacit.errors import RunError
+from tacit.privacy.sampler import Volunteers, build_sampler
 
 
 class Member(NamedTuple):
-    """A node: its people are numbers first .. first + people − 1 of the plan's."""
+    """An enrolled node: its people have the numbers first .. first + people − 1 of the plan's population."""
 
     name: str
     first: int
     people: int
-    volunteers: tuple[int, ...] = ()  # who of them volunteers, numbered from 0
+    volunteers: tuple[int, ...] = ()  # which of its people volunteer, numbered from 0
 
 
-class Roll:
-    """The nodes of a run, in the order they came; kept in a file. Nobody is ever struck off: numbers are not given twice."""
+class Enrolment:
+    """The nodes of a run in order of enrolment, kept in a file. No node is removed, so no number is given twice."""
 
     def __init__(self, path: Path, people: int):
         self._path, self.limit = path, people
@@ -34,14 +36,14 @@ class Roll:
 
     @property
     def volunteers(self) -> np.ndarray:
-        """Who volunteers, numbered as the plan's people are; those who came first, first."""
-        mine = [member.first + np.array(member.volunteers, np.int64) for member in self.members.values()]
-        return np.concatenate([np.zeros(0, np.int64), *mine])
+        """The numbers of all volunteers in the plan's population, in order of enrolment."""
+        numbers = [member.first + np.array(member.volunteers, np.int64) for member in self.members.values()]
+        return np.concatenate([np.zeros(0, np.int64), *numbers])
 
     def enrol(self, name: str, people: int, volunteers: tuple[int, ...] = (), sealed: bool = False) -> Member:
-        """Enter a node, or find it; refuse one that has grown since, or that the plan has no place for.
+        """Add a node, or find it; refuse one whose number of people has changed, or that exceeds the plan's population.
 
-        Who of a known node volunteers may change until the roll is sealed: from then on cohorts are drawn among them.
+        The volunteers of a known node may change until the enrolment is sealed, because cohorts are drawn among them.
         """
         known = self.members.get(name)
         if known is not None:
@@ -50,25 +52,38 @@ class Roll:
                     f"Node {name} enrolled {known.people} people and now has {people}; wait for the next run."
                 )
             if not sealed and known.volunteers != volunteers:
-                self._enter(known._replace(volunteers=volunteers))
+                self._add(known._replace(volunteers=volunteers))
             return self.members[name]
         if people < 1 or self.people + people > self.limit:
             raise RunError(
-                f"The plan is priced for {self.limit} people; {self.people} have enrolled, and node {name} brings "
+                f"The plan is priced for {self.limit} people; {self.people} have enrolled, and node {name} has "
                 f"{people} more. Make a plan folder for more people."
             )
-        return self._enter(Member(name, self.people, people, volunteers))
+        return self._add(Member(name, self.people, people, volunteers))
 
-    def _enter(self, member: Member) -> Member:
+    def _add(self, member: Member) -> Member:
         self.members[member.name] = member
         write_json(self._path, [list(one) for one in self.members.values()])
         return member
 
-    def asked(self, ids: np.ndarray) -> dict[str, np.ndarray]:
-        """Which of each node's own people these are, numbered from 0; nodes without any are left out."""
+    def by_node(self, ids: np.ndarray) -> dict[str, np.ndarray]:
+        """Node -> which of its own people have these numbers, counted from 0; nodes without any are left out."""
         found = {}
         for member in self.members.values():
-            mine = ids[(ids >= member.first) & (ids < member.first + member.people)] - member.first
-            if mine.size:
-                found[member.name] = mine.astype("<i4")
+            own = ids[(ids >= member.first) & (ids < member.first + member.people)] - member.first
+            if own.size:
+                found[member.name] = own.astype("<i4")
         return found
+
+
+def draw_cohort(bundle: Bundle, enrolment: Enrolment, seed: int, stage: int, round: int) -> dict[str, np.ndarray]:
+    """Node -> which of its people take part. The same seed, stage and round draw the same people of the plan.
+
+    Volunteers are drawn among the first so many that the price assumes: where there are more, the others never take part;
+    where there are fewer, the run does not begin.
+    """
+    sampler = build_sampler(bundle.plan.stages[stage].cohort)
+    if isinstance(sampler, Volunteers):
+        eligible = enrolment.volunteers[: bundle.volunteers(stage)]
+        return enrolment.by_node(sampler.draw_among(seed, stage, round, eligible))
+    return enrolment.by_node(sampler.draw(seed, stage, round, bundle.people))

@@ -1,17 +1,18 @@
-"""The server on Flower: a session as a run of a SuperLink.
+"""The server on Flower: the rounds of a session, as a run of a SuperLink.
 
-`conduct` is the way to run it: a process that stays, starts a run and takes its task. `app` is the same session as a plain
-ServerApp, for a SuperLink that starts the process itself; its folders are in the run's configuration.
+`run_session` is the way to run it: a process that stays, starts a run and takes its task. `app` is the same session as a
+plain ServerApp, for a SuperLink that starts the process itself; its folders are in the run's configuration.
 """
 
 import hashlib
+import math
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from tacit.deploy.flower_transport import Desk, LostError, patient  # first: it turns telemetry off  # isort: skip
-
 import httpx
-from flwr.app import Context
+from flwr.app import Context, Message
 from flwr.cli.build import build_fab_from_files
 from flwr.common.serde import fab_to_proto, run_from_proto
 from flwr.proto.control_pb2 import RegisterNodeRequest, StartRunRequest
@@ -24,13 +25,24 @@ from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
-from tacit.deploy.bundle import read_kit
+from tacit.deploy.bundle import read_bundle
+from tacit.deploy.flower_transport import (
+    FlowerRuntime,
+    LostError,
+    from_record,
+    patient,
+    to_record,
+)  # first: it turns telemetry off  # isort: skip
+from tacit.deploy.messages import Reply, Request
 from tacit.deploy.signing import Sign, signer_of
-from tacit.errors import RunError
-from tacit.server.session.flower_loop import Conductor, Say
+from tacit.errors import RunError, TacitError
 from tacit.server.session.session import Session
 
-PATIENCE = 45.0  # seconds to wait for a SuperLink that does not answer, before the run is taken for lost
+PATIENCE = 45.0  # seconds to wait for a SuperLink that does not answer, before the run counts as lost
+POLL = 0.5  # seconds between two polls for replies
+RETRY = 3.0  # seconds before a node that failed gets its request again
+GREET = 20.0  # seconds before a node that refused to take part gets another hello
+Logger = Callable[[str], None]
 _APP = b"""[project]
 name = "tacit-rounds"
 version = "1.0.0"
@@ -40,29 +52,29 @@ publisher = "tacit"
 serverapp = "tacit_rounds:app"
 clientapp = "tacit_rounds:app"
 """
-_EMPTY = b'"""Nothing: both sides run what they have installed."""\n'
+_EMPTY = b'"""Empty: both sides run the code they have installed."""\n'
 app = ServerApp()
 
 
 @app.main()
-def serve(grid: Grid, context: Context) -> None:
-    """Play the rounds of the plan folder `folder`, and leave them in `out`; both are in the run's configuration."""
+def run_app(grid: Grid, context: Context) -> None:
+    """Run the rounds of the plan folder `folder` and write them to `out`; both are in the run's configuration."""
     folder, out = (Path(str(context.run_config[name])) for name in ("folder", "out"))
-    kit = read_kit(folder)
-    Conductor(Session.at(out, kit), grid, signer_of(kit.server, folder / "server.key")).play()
+    bundle = read_bundle(folder)
+    RoundLoop(Session.at(out, bundle), grid, signer_of(bundle.server, folder / "server.key")).play()
 
 
-def start_run(desk: Desk) -> None:
-    """Ask the SuperLink for a run. It wants an app to ship: it gets an empty one."""
+def start_run(runtime: FlowerRuntime) -> None:
+    """Start a run on the SuperLink. It requires an app to ship, and gets an empty one."""
     content, _ = build_fab_from_files({"pyproject.toml": _APP, "tacit_rounds.py": _EMPTY})
     fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
-    with _control(desk) as control:
+    with _control(runtime) as control:
         control.StartRun(StartRunRequest(fab=fab_to_proto(fab)))
 
 
-def register(desk: Desk, public_key: bytes) -> None:
-    """Let the node with this key in; one that was let in before stays in."""
-    with _control(desk) as control:
+def register(runtime: FlowerRuntime, public_key: bytes) -> None:
+    """Admit the node with this public key; one that was admitted before stays admitted."""
+    with _control(runtime) as control:
         try:
             control.RegisterNode(RegisterNodeRequest(public_key=public_key))
         except httpx.HTTPStatusError as problem:
@@ -72,23 +84,23 @@ def register(desk: Desk, public_key: bytes) -> None:
             raise LostError(f"{type(problem).__name__}: {problem}") from None
 
 
-def _control(desk: Desk) -> ControlHttpClient:
+def _control(runtime: FlowerRuntime) -> ControlHttpClient:
     return ControlHttpClient.from_server_address(
-        server_address=desk.address,
-        insecure=desk.root is None,
-        root_certificates=desk.certificates,
+        server_address=runtime.address,
+        insecure=runtime.root is None,
+        root_certificates=runtime.certificates,
         interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
         retry_invoker=patient(PATIENCE),
     )
 
 
-def _begin(desk: Desk) -> str:
-    """Start a run and get hold of it; `LostError` where the SuperLink has gone meanwhile, though its port may answer."""
+def _begin(runtime: FlowerRuntime) -> str:
+    """Start a run and acquire its task; `LostError` where the SuperLink has ended meanwhile, though its port may answer."""
     until = time.monotonic() + 30.0
     try:
-        start_run(desk)
+        start_run(runtime)
         while time.monotonic() < until:
-            token = desk.acquire("flwr-serverapp")
+            token = runtime.acquire("flwr-serverapp")
             if token is not None:
                 return token
             time.sleep(0.1)
@@ -97,18 +109,169 @@ def _begin(desk: Desk) -> str:
     raise LostError("the SuperLink handed out no run")
 
 
-def conduct(session: Session, desk: Desk, sign: Sign, say: Say) -> None:
-    """Play a session as a run of this SuperLink; `LostError` where Flower gave the run up, and another must go on."""
-    token = _begin(desk)
+def run_session(session: Session, runtime: FlowerRuntime, sign: Sign, log: Logger) -> None:
+    """Run a session as a run of this SuperLink; `LostError` where Flower gave the run up, and another must continue."""
+    token = _begin(runtime)
     try:
-        with desk.task(token, PATIENCE) as client:
-            grid = HttpGrid(desk.address, desk.root is None, desk.certificates, token=token)
-            grid._retry_invoker = patient(PATIENCE)  # its own would end this process where a run is lost
-            desk.bounded(grid._runtime_client)
+        with runtime.task(token, PATIENCE) as client:
+            grid = HttpGrid(runtime.address, runtime.root is None, runtime.certificates, token=token)
+            grid._retry_invoker = patient(PATIENCE)  # its own would end this process when a run is lost
+            runtime.bounded(grid._runtime_client)
             task = client.PullTaskInput(PullTaskInputRequest())
             TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run.run_id
             TaskIdentity.node_id = task.context.node_id
             grid.set_run(run_from_proto(task.run))
-            Conductor(session, grid, sign, say).play()
+            RoundLoop(session, grid, sign, log).play()
     except (httpx.HTTPError, RunNotRunningException) as problem:
         raise LostError(f"{type(problem).__name__}: {problem}") from None
+
+
+@dataclass
+class RoundLoop:
+    """Runs a session's rounds over a grid of Flower's nodes.
+
+    It pushes requests and pulls replies, and does not wait for every node. A node that fails gets the same request again
+    in the same round and replies with the same bytes; a node that reconnects under another number is recognised by its name.
+    """
+
+    session: Session
+    grid: Grid
+    sign: Sign = lambda request: request
+    log: Logger = print
+    numbers: dict[str, int] = field(default_factory=dict)  # a node's name -> its number in the grid, which may change
+    pending: dict[str, tuple[str, int]] = field(default_factory=dict)  # message -> node's name ("" in a hello), number
+    retry: dict[str, float] = field(default_factory=dict)  # name -> when to send the request again
+    greet: dict[int, float] = field(default_factory=dict)  # number -> when to send a hello; infinity: it was sent
+
+    def play(self) -> None:
+        """Run the remaining rounds, then send the final parameters to all nodes."""
+        self._gather()
+        while not self.session.finished:
+            began = time.monotonic()
+            self.session.open()
+            self.retry = dict.fromkeys(self.session.missing, 0.0)
+            self._round(began)
+            row = self.session.close(seconds := time.monotonic() - began)
+            self.log(_describe(self.session, row, seconds))
+        self._finish()
+
+    def _gather(self) -> None:
+        """Wait until enough people have enrolled and, where the run resumes, until a node has reconnected."""
+        began, reported = time.monotonic(), ""
+        while not (self.session.ready and self.numbers):
+            self._step()
+            if self.session.enrolled != reported:
+                reported = self.session.enrolled
+                self.log(f"{reported} have enrolled, in {len(self.numbers)} nodes")
+            if time.monotonic() - began > self.session.policy.wait:
+                help = "start more devices, or begin with a smaller share of them (--least)"
+                if self.session.bundle.most_volunteers:
+                    help += "; people volunteer by `tacit device volunteer`"
+                raise RunError(f"After {self.session.policy.wait:g} seconds {reported} had enrolled; {help}.")
+        self.greet |= dict.fromkeys(self.numbers.values(), math.inf)
+
+    def _round(self, began: float) -> None:
+        """Send requests and receive replies until the goal is reached or the deadline has passed."""
+        policy, reached = self.session.policy, None
+        while time.monotonic() - began < policy.deadline:
+            self._send_requests()
+            self._step()
+            if not self.session.missing or self._all_replied:
+                return
+            if self.session.enough:
+                reached = reached or time.monotonic()
+                if time.monotonic() - reached >= policy.grace:
+                    return
+
+    @property
+    def _all_replied(self) -> bool:
+        """Whether enough people have reported, and every other node has refused."""
+        enough = self.session.reported >= self.session.policy.minimum
+        return enough and not any(name in self.retry for name in self.session.missing)
+
+    def _send_requests(self) -> None:
+        """Send requests to connected nodes that are due and have none pending."""
+        now = time.monotonic()
+        waiting = {name for name, _ in self.pending.values()}
+        for name in self.session.missing:
+            if self.retry.get(name, now + 1) <= now and name in self.numbers and name not in waiting:
+                self._push(self.session.request(name), name, self.numbers[name])
+
+    def _push(self, request: Request, name: str, number: int) -> None:
+        group = f"{request.stage}-{request.round}" if request.kind == "round" else request.kind
+        message = Message(to_record(self.sign(request)), number, "train", ttl=3600.0, group_id=group)
+        sent = next(iter(self.grid.push_messages([message])), None)
+        if sent:
+            self.pending[sent] = (name, number)
+        else:  # the SuperLink did not accept it
+            self._later(name, number, RETRY)
+
+    def _step(self) -> None:
+        """Send a hello to new nodes, read the messages that have arrived, and sleep for a moment."""
+        now = time.monotonic()
+        for number in self.grid.get_node_ids():
+            if self.greet.get(number, 0.0) <= now:
+                self.greet[number] = math.inf
+                self._push(self.session.hello(), "", number)
+        for message in self.grid.pull_messages(list(self.pending)):
+            name, number = self.pending.pop(message.metadata.reply_to_message_id, ("", 0))
+            self._read(message, name, number)
+        time.sleep(POLL)
+
+    def _read(self, message: Message, name: str, number: int) -> None:
+        """Read a reply, or Flower's error in place of one."""
+        if message.has_error():
+            self.log(
+                f"node {name[:8] or number}: no answer (Flower's code {message.error.code}: {message.error.reason})"
+            )
+            self._later(name, number, RETRY)
+            return
+        try:
+            reply = from_record(Reply, message.content)
+            if not name:
+                self.session.enrol(reply)
+                self._locate(reply.name, number)
+                if self.session.bundle.most_volunteers and not self.session.ready:
+                    self._later("", number, GREET)  # its people may volunteer meanwhile
+            elif reply.name != name:
+                raise RunError(f"Node {name[:8]} answered as {reply.name[:8]}; its reply is ignored.")
+            else:
+                self.session.receive(reply)
+        except TacitError as problem:
+            self.log(str(problem))
+            self.retry.pop(name, None)  # it has replied: in this round, the same request again would not help
+            if not name:
+                self._later("", number, GREET)
+
+    def _later(self, name: str, number: int, seconds: float) -> None:
+        """Send a node its request again after some time, or a hello to one that has no name yet."""
+        if name:
+            self.retry[name] = time.monotonic() + seconds
+        else:
+            self.greet[number] = time.monotonic() + seconds
+
+    def _locate(self, name: str, number: int) -> None:
+        """Record the number of a node; requests that were pending under its former number are sent again."""
+        self.numbers[name] = number
+        for sent in [one for one, (to, _) in self.pending.items() if to == name]:
+            del self.pending[sent]
+        if name in self.session.missing:
+            self.retry[name] = 0.0
+
+    def _finish(self) -> None:
+        """Send the final parameters to all connected nodes; others receive them in a later run."""
+        self.pending.clear()
+        for name, number in self.numbers.items():
+            self._push(self.session.final_request(name), name, number)
+        until = time.monotonic() + 30.0
+        while self.pending and time.monotonic() < until:
+            for message in self.grid.pull_messages(list(self.pending)):
+                self.pending.pop(message.metadata.reply_to_message_id, None)
+            time.sleep(POLL)
+
+
+def _describe(session: Session, row: dict | None, seconds: float) -> str:
+    if row is None:
+        return f"round {session.round} of stage {session.stage + 1}: {session.reported} reports are too few; it is opened again"
+    asked = sum(row["asked"].values())
+    return f"round {row['round']} of stage {row['stage']}: {row['reports']} of {asked} people, {seconds:.1f} s"

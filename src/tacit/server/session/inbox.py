@@ -1,4 +1,4 @@
-"""Inbox: the reports of the open round, on disk before they count, one for each node."""
+"""Inbox: the reports of the open round, one for each node, on disk before they count."""
 
 import os
 import shutil
@@ -12,8 +12,8 @@ import numpy as np
 
 from tacit.core.messages import Report, unpack, unpack_tree
 from tacit.core.run_folder import write_bytes
-from tacit.deploy.bundle import Kit
-from tacit.deploy.messages import Answer
+from tacit.deploy.bundle import Bundle
+from tacit.deploy.messages import Reply
 from tacit.errors import WireError
 from tacit.privacy.mechanism import add_reports, empty_total, merge_totals
 
@@ -21,42 +21,42 @@ _FORMS = {b"r": "report", b"t": "total"}
 
 
 class Inbox:
-    """Reports by node. A second one from the same node is the first one again, whatever it says."""
+    """Reports by node. Only the first report of a node counts; a second one is ignored."""
 
-    def __init__(self, path: Path, kit: Kit):
-        self._path, self._kit = path, kit
+    def __init__(self, path: Path, bundle: Bundle):
+        self._path, self._kit = path, bundle
         self.people: dict[str, int] = {}  # how many people's reports each node's message holds
 
     def open(self, stage: int, round: int, names: Iterable[str]) -> None:
-        """Begin a round, or go on in it with what had arrived."""
+        """Begin a round, or resume it with the reports that had arrived."""
         self.stage, self.people = stage, {}
         self._folder = self._path / f"{stage}-{round}"
         self._folder.mkdir(parents=True, exist_ok=True)
-        os.chmod(self._path, 0o700)  # where the server adds the noise, these are bounded but not yet noised
+        os.chmod(self._path, 0o700)  # under central privacy these are clipped, but have no noise yet
         for name in names:
             if (self._folder / name).exists():
                 self.people[name] = _count(self.message(name))
 
-    def put(self, answer: Answer, asked: int) -> bool:
-        """Check a report against its schema and keep it; False where the node has reported already."""
-        if answer.name in self.people:
+    def put(self, reply: Reply, asked: int) -> bool:
+        """Check a report against its schema and store it; False where the node has reported already."""
+        if reply.name in self.people:
             return False
-        total = self._read(answer.form, answer.report)
+        total = self._read(reply.form, reply.report)
         count = _count(total)
         if not 0 <= count <= asked:
-            raise WireError(f"A report of {asked} people must count at most so many, got {count}.")
-        write_bytes(self._folder / answer.name, answer.form[:1].encode() + answer.report)
-        self.people[answer.name] = count
+            raise WireError(f"A report of {asked} people must hold at most {asked} reports, got {count}.")
+        write_bytes(self._folder / reply.name, reply.form[:1].encode() + reply.report)
+        self.people[reply.name] = count
         return True
 
     @property
     def size(self) -> int:
-        """How much has arrived."""
+        """How many bytes have arrived."""
         return sum((self._folder / name).stat().st_size - 1 for name in self.people)
 
     def sum(self, names: Iterable[str]) -> Any:
-        """The total of all reports, in the order of these names: the same sum however they arrived."""
-        mechanism, form = self._kit.mechanism(self.stage), self._kit.form(self.stage)
+        """The total of all reports, added in the order of these names: the same sum in whatever order they arrived."""
+        mechanism, form = self._kit.mechanism(self.stage), self._kit.update_spec(self.stage)
         total = empty_total(mechanism, form.like, form.weights)
         for name in names:
             if name in self.people:
@@ -66,12 +66,12 @@ class Inbox:
         return total
 
     def message(self, name: str) -> Any:
-        """What a node has sent: a total, or a report as a stack of one."""
+        """The message of a node: a total, or one report with a leading axis of length 1."""
         data = (self._folder / name).read_bytes()
         return self._read(_FORMS[data[:1]], data[1:])
 
     def clear(self) -> None:
-        """The round is closed: forget what was in it."""
+        """Delete the reports of a closed round."""
         shutil.rmtree(self._path, ignore_errors=True)
 
     def _read(self, form: str, data: bytes) -> Any:
@@ -83,5 +83,5 @@ class Inbox:
 
 
 def _count(message: Any) -> int:
-    """How many people's reports it holds."""
+    """How many people's reports a message holds."""
     return int(message.sent.sum() if isinstance(message, Report) else message[1])

@@ -1,4 +1,4 @@
-"""Terms: when a round of a deployment closes, and what happens when too few answer."""
+"""Round policy: when a round of a deployment closes, and what happens where too few devices report."""
 
 from dataclasses import dataclass, fields
 
@@ -6,24 +6,24 @@ from tacit.errors import PlanError
 
 
 @dataclass(frozen=True)
-class Terms:
-    """The rules of a round.
+class RoundPolicy:
+    """The rules by which a round closes.
 
-    Whom a round asks is the plan's business: its price counts on it. To ask more people than are needed, let the plan ask
-    them, and set `goal` below 1.
+    The cohort is drawn by the plan, because the price depends on it. To sample more people than are needed, let the plan
+    sample them and set `goal` below 1.
 
-    >>> Terms(goal=0.8).enough(reported=8, asked=10)
+    >>> RoundPolicy(goal=0.8).enough(reported=8, asked=10)
     True
     """
 
-    goal: float = 1.0  # the share of the people asked at which a round may close
+    goal: float = 1.0  # the share of the cohort at which a round may close
     minimum: int = 1  # people: with fewer reports nothing is released
-    deadline: float = 600.0  # seconds after which a round closes with what it has, or is abandoned
-    grace: float = 0.0  # seconds a round stays open after its goal, for reports that are on their way
+    deadline: float = 600.0  # seconds after which a round closes with the reports it has, or is abandoned
+    grace: float = 0.0  # seconds a round stays open after its goal, for reports on their way
     tries: int = 3  # how often a round is abandoned before the run stops
     rest: int = 1  # rounds that a node is left out after it failed or was too slow
     wait: float = 600.0  # seconds to wait for people to enrol
-    least: float = 1.0  # the share of the plan's people that must have enrolled before the first round
+    least: float = 1.0  # the share of the plan's population that must have enrolled before the first round
 
     def __post_init__(self):
         for field in fields(self):
@@ -31,10 +31,10 @@ class Terms:
             above = field.name in ("goal", "deadline", "tries", "least")
             if isinstance(value, bool) or not (value > 0 if above else value >= 0):
                 rule = "above 0" if above else "at least 0"
-                raise PlanError(f"Terms.{field.name} must be {rule}, got {value!r}.")
+                raise PlanError(f"RoundPolicy.{field.name} must be {rule}, got {value!r}.")
         for name in ("goal", "least"):
             if getattr(self, name) > 1:
-                raise PlanError(f"Terms.{name} is a share, at most 1, got {getattr(self, name)!r}.")
+                raise PlanError(f"RoundPolicy.{name} is a share, at most 1, got {getattr(self, name)!r}.")
 
     def enough(self, reported: int, asked: int) -> bool:
         """Whether a round has reached its goal."""

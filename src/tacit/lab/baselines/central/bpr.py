@@ -1,6 +1,6 @@
-"""BPR in the lab: item factors from pooled pairs of items had and not had. The descent serves GMF too.
+"""BPR on pooled data: item factors from pairs of an item in a history and one that is not. Other baselines use its training loop.
 
-Two ways: batches and Adam, as is usual now; and one triple after the other by plain ascent, as it was published.
+Two ways: mini-batches with Adam, as is usual now; and stochastic ascent one triple at a time, as published.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,47 +13,54 @@ import numpy as np
 import optax
 
 from tacit.device.round import KEYS
+from tacit.lab.baselines.baseline import Baseline
 from tacit.lab.data import Population
 from tacit.lab.data.selection import owners
 from tacit.nets.factor.bpr import Penalties, bpr_gradients
 
 
-class Batch(NamedTuple):
-    """Who, what they have, and what they may not have."""
+class PairBatch(NamedTuple):
+    """Users, an item of each, and sampled negatives."""
 
     people: jax.Array  # int32[b]
     had: jax.Array  # int32[b]
     rivals: jax.Array  # int32[b, negatives]
     real: jax.Array  # float32[b]: 0 where the row is padding
-    counts: jax.Array  # float32[b, negatives]: 0 there, and where a rival is had after all
+    counts: jax.Array  # float32[b, negatives]: 0 there, and where a negative is in the history after all
 
 
-class Pace(NamedTuple):
-    """How far a step goes, and what size costs; arrays where several descents go side by side."""
+class StepSize(NamedTuple):
+    """Learning rate and L2 penalty; arrays where several fits run side by side."""
 
     rate: Any
     penalty: Any
 
 
-class Own(NamedTuple):
-    """Everybody's pairs of a person and an item had."""
+class _Pairs(NamedTuple):
+    """All pairs of a user and an item in the history."""
 
     people: jax.Array  # int32[pairs]
     items: jax.Array  # int32[pairs]
     has: jax.Array  # uint8[people, N / 8], the same as bits
 
 
-Loss = Callable[[dict, Batch, Any], jax.Array]
+Loss = Callable[[dict, PairBatch, Any], jax.Array]
 _adam = optax.scale_by_adam()
 
 
-def fit(method: Any, population: Population) -> dict:
-    """Q and b of everybody's factors, fitted together by Adam."""
-    made = descend(pairwise, first_factors(method, population), method, population)
-    return {name: made[name] for name in ("items", "bias")}
+class PooledBpr(Baseline):
+    """Item factors and biases of matrix factorisation, fitted with the pairwise loss of BPR."""
+
+    methods = ("bpr_mf",)
+
+    @staticmethod
+    def fit(method: Any, population: Population) -> dict:
+        """Q and b, fitted together with the factors of all users by Adam."""
+        made = train_epochs(pairwise, first_factors(method, population), method, population)
+        return {name: made[name] for name in ("items", "bias")}
 
 
-def pairwise(params: dict, batch: Batch, penalty: Any) -> jax.Array:
+def pairwise(params: dict, batch: PairBatch, penalty: Any) -> jax.Array:
     """−ln σ(score_ui − score_uj) and λ(|p_u|² + |q_i|² + |q_j|²), the mean over pairs."""
     p, q = params["people"][batch.people], params["items"][batch.had]
     r, b = params["items"][batch.rivals], params["bias"]
@@ -64,23 +71,23 @@ def pairwise(params: dict, batch: Batch, penalty: Any) -> jax.Array:
 
 
 def first_factors(method: Any, population: Population) -> dict:
-    """The method's own start, and small random factors for everybody."""
+    """The method's initial parameters, and small random factors for all users."""
     start, people = (jax.random.key(number, impl=KEYS) for number in (0, 1))
     return {**method.init(start), "people": 0.1 * jax.random.normal(people, (len(population), method.dim))}
 
 
-def descend(loss: Loss, params: dict, method: Any, population: Population) -> dict:
-    """Adam over all that everybody has, batch by batch, `epochs` times, with fresh rivals each time."""
-    pace = Pace(method.rate, method.penalty)
-    return next(descents(loss, params, method, pace, population, (method.epochs,)))
+def train_epochs(loss: Loss, params: dict, method: Any, population: Population) -> dict:
+    """Parameters after `epochs` passes of Adam over all pairs, in mini-batches with fresh negatives."""
+    pace = StepSize(method.rate, method.penalty)
+    return next(train_checkpoints(loss, params, method, pace, population, (method.epochs,)))
 
 
-def descents(
-    loss: Loss, params: dict, method: Any, pace: Pace, population: Population, looks: Iterable[int]
+def train_checkpoints(
+    loss: Loss, params: dict, method: Any, pace: StepSize, population: Population, looks: Iterable[int]
 ) -> Iterator[dict]:
-    """What Adam has reached after each of some numbers of epochs, in ascending order.
+    """Parameters after each of some numbers of epochs of Adam, in ascending order.
 
-    Where `pace` holds arrays, params have the same leading axis: one descent for each, all on the same batches.
+    Where `pace` holds arrays, params have the same leading axis: one fit for each, all on the same batches.
     """
     own, n = _own(population), population.catalog.n_items
     sizes, several = (method.batch, method.negatives, n), np.ndim(pace.rate) > 0
@@ -94,29 +101,31 @@ def descents(
         yield jax.tree.map(jnp.array, state[0])
 
 
-def _own(population: Population) -> Own:
-    """Everybody's pairs, each once."""
+def _own(population: Population) -> _Pairs:
+    """All pairs, each once."""
     n = population.catalog.n_items
     pairs = np.unique(owners(population) * n + population.items)
     people, items = (jnp.asarray(part, jnp.int32) for part in np.divmod(pairs, n))
     packed = np.zeros((len(population), n), bool)
     packed[np.asarray(people), np.asarray(items)] = True
-    return Own(people, items, jnp.asarray(np.packbits(packed, axis=1)))
+    return _Pairs(people, items, jnp.asarray(np.packbits(packed, axis=1)))
 
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=5)
-def _epoch(loss: Loss, sizes: tuple[int, int, int], key: jax.Array, own: Own, pace: Pace, state: tuple) -> tuple:
+def _epoch(loss: Loss, sizes: tuple[int, int, int], key: jax.Array, own: _Pairs, pace: StepSize, state: tuple) -> tuple:
     return _pass(loss, sizes, key, own, pace, state)
 
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=5)
-def _epochs(loss: Loss, sizes: tuple[int, int, int], key: jax.Array, own: Own, pace: Pace, state: tuple) -> tuple:
-    """As `_epoch` for many descents side by side; what is drawn is drawn once for all."""
+def _epochs(
+    loss: Loss, sizes: tuple[int, int, int], key: jax.Array, own: _Pairs, pace: StepSize, state: tuple
+) -> tuple:
+    """As `_epoch` for several fits side by side; batches and negatives are drawn once for all."""
     return jax.vmap(partial(_pass, loss, sizes, key, own))(pace, state)
 
 
-def _pass(loss: Loss, sizes: tuple[int, int, int], key: jax.Array, own: Own, pace: Pace, state: tuple) -> tuple:
-    """One pass in random order; the last batch is filled with rows that do not count."""
+def _pass(loss: Loss, sizes: tuple[int, int, int], key: jax.Array, own: _Pairs, pace: StepSize, state: tuple) -> tuple:
+    """One pass in random order; the last batch is filled with padding."""
     size, negatives, n = sizes
     people, items, has = own
     shuffle, draw = jax.random.split(key)
@@ -138,17 +147,17 @@ def _pass(loss: Loss, sizes: tuple[int, int, int], key: jax.Array, own: Own, pac
 
 def _batch(
     key: jax.Array, people: jax.Array, had: jax.Array, real: jax.Array, has: jax.Array, negatives: int, n: int
-) -> Batch:
+) -> PairBatch:
     rivals = jax.random.randint(key, (people.shape[0], negatives), 0, n)
     bit = (has[people[:, None], rivals // 8] >> (7 - rivals % 8).astype(jnp.uint8)) & 1
-    return Batch(people, had, rivals, real.astype(jnp.float32), jnp.where(real[:, None], 1.0 - bit, 0.0))
+    return PairBatch(people, had, rivals, real.astype(jnp.float32), jnp.where(real[:, None], 1.0 - bit, 0.0))
 
 
-# ---- one triple after the other ----
+# ---- one triple at a time ----
 
 
 class Triples(NamedTuple):
-    """What is drawn for a stretch of single steps."""
+    """The triples of some single steps."""
 
     people: np.ndarray  # int[t]
     had: np.ndarray  # int[t]
@@ -167,7 +176,7 @@ def one_by_one(
     """
     own, people, n = _own(population), len(population), population.catalog.n_items
     rng = np.random.default_rng([seed, 11])
-    # One table of everybody's row and every item's, a bias in front: it is read once a step and written in place.
+    # One table with the rows of all users and items, biases first: it is read once a step and written in place.
     table = jnp.asarray(method.spread * rng.normal(size=(people + n, method.dim + 1)), jnp.float32)
     pairs, done = np.asarray(own.people, np.int64) * n + np.asarray(own.items), 0
     for look in looks:
@@ -181,7 +190,7 @@ def one_by_one(
 
 
 def _draw(rng: np.random.Generator, pairs: np.ndarray, people: int, n: int, by: str, pi: float) -> Triples:
-    """An epoch's triples; who has everything has no rival and is not drawn."""
+    """The triples of an epoch; a user who has every item has no negative and is not drawn."""
     start = np.searchsorted(pairs, n * np.arange(people + 1))
     count = np.diff(start)
     able = np.flatnonzero((count > 0) & (count < n))

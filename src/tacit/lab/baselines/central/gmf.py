@@ -1,21 +1,28 @@
-"""GMF in the lab: item factors and their mixture from pooled yes and no."""
+"""GMF on pooled data: item factors and mixture weights from positives and sampled negatives."""
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from tacit.lab.baselines.central.bpr import Batch, descend, first_factors
+from tacit.lab.baselines.baseline import Baseline
+from tacit.lab.baselines.central.bpr import PairBatch, first_factors, train_epochs
 from tacit.lab.data import Population
 
 
-def fit(method: Any, population: Population) -> dict:
-    """Q and h of everybody's factors, fitted together by Adam."""
-    made = descend(pointwise, first_factors(method, population), method, population)
-    return {name: made[name] for name in ("items", "mixture")}
+class PooledGmf(Baseline):
+    """Item factors and mixture weights of generalised matrix factorisation."""
+
+    methods = ("gmf",)
+
+    @staticmethod
+    def fit(method: Any, population: Population) -> dict:
+        """Q and h, fitted together with the factors of all users by Adam."""
+        made = train_epochs(pointwise, first_factors(method, population), method, population)
+        return {name: made[name] for name in ("items", "mixture")}
 
 
-def pointwise(params: dict, batch: Batch, penalty: float) -> jax.Array:
+def pointwise(params: dict, batch: PairBatch, penalty: float) -> jax.Array:
     """−ln σ(score_ui) − Σ_j ln σ(−score_uj) and λ(|p_u|² + |q_i|² + |q_j|²), the mean over items had."""
     p, q, r = params["people"][batch.people], params["items"][batch.had], params["items"][batch.rivals]
     mixed = p * params["mixture"]

@@ -1,4 +1,4 @@
-"""Sequential models in the lab: everybody's sequences pooled, questions in random order, one loop for all of them."""
+"""Next-item models on pooled data: the sequences of all users, prediction targets in random order, one training loop."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -9,13 +9,14 @@ import numpy as np
 import optax
 
 from tacit.device.round import KEYS
+from tacit.lab.baselines.baseline import Baseline
 from tacit.lab.data import Population
 from tacit.lab.data.selection import owners
 from tacit.nets.sequence.segments import field_column, run_positions
 
 
 class Pool(NamedTuple):
-    """Everybody's events with each sequence together, as one array."""
+    """The events of all users, sequence by sequence, as one array."""
 
     items: np.ndarray  # int32[events]
     place: np.ndarray  # int32[events], in its sequence, from 0
@@ -23,7 +24,7 @@ class Pool(NamedTuple):
 
 
 def pool(population: Population) -> Pool:
-    """The sequences of all people of all devices; event fields `person` and `sequence` tell them apart, as at home."""
+    """The sequences of all users of all devices; event fields `person` and `sequence` tell them apart, as on a device."""
     owner, fields = owners(population), population.catalog.event_fields
     context = np.zeros((owner.size, 0)) if population.context is None else population.context
     person, sequence = (field_column(fields, context, name) for name in ("person", "sequence"))  # pyright: ignore[reportArgumentType]
@@ -35,8 +36,8 @@ def pool(population: Population) -> Pool:
     return Pool(population.items[order], place, left)
 
 
-def questions(rng: np.random.Generator, log: Pool, stride: int) -> np.ndarray:
-    """The events that an epoch asks for, in random order.
+def draw_targets(rng: np.random.Generator, log: Pool, stride: int) -> np.ndarray:
+    """The events that an epoch predicts, in random order.
 
     All but a sequence's first; with a stride, every so many counted from a random place, and the last.
     """
@@ -46,21 +47,27 @@ def questions(rng: np.random.Generator, log: Pool, stride: int) -> np.ndarray:
     return rng.permutation(np.flatnonzero(asked))
 
 
-def fit(method: Any, population: Population) -> dict:
-    """All parameters, by the method's own loss and descent, a batch of questions at a time."""
-    log, rng = pool(population), np.random.default_rng(0)
-    own = {"items": jnp.asarray(log.items), "place": jnp.asarray(log.place)}
-    params = method.init(jax.random.key(0, impl=KEYS))
-    state = (params, method.descent.init(params))
-    room = _room(log, method)
-    for epoch in range(method.epochs):
-        at = questions(rng, log, method.stride)[: room * method.batch]
-        batches = np.full(room * method.batch, -1)
-        batches[: at.size] = at
-        key = jax.random.fold_in(jax.random.key(1, impl=KEYS), epoch)
-        count = -(-at.size // method.batch)
-        state = _epoch(method, key, state, own, jnp.asarray(batches.reshape(room, -1), jnp.int32), count)
-    return state[0]
+class PooledNextItem(Baseline):
+    """All parameters of a sequential recommender."""
+
+    methods = ("bert4rec", "fedseqrec", "gru4rec", "sr_gnn")
+
+    @staticmethod
+    def fit(method: Any, population: Population) -> dict:
+        """All parameters, by the method's own loss and descent, a batch of targets at a time."""
+        log, rng = pool(population), np.random.default_rng(0)
+        own = {"items": jnp.asarray(log.items), "place": jnp.asarray(log.place)}
+        params = method.init(jax.random.key(0, impl=KEYS))
+        state = (params, method.descent.init(params))
+        room = _room(log, method)
+        for epoch in range(method.epochs):
+            at = draw_targets(rng, log, method.stride)[: room * method.batch]
+            batches = np.full(room * method.batch, -1)
+            batches[: at.size] = at
+            key = jax.random.fold_in(jax.random.key(1, impl=KEYS), epoch)
+            count = -(-at.size // method.batch)
+            state = _epoch(method, key, state, own, jnp.asarray(batches.reshape(room, -1), jnp.int32), count)
+        return state[0]
 
 
 def _room(log: Pool, method: Any) -> int:

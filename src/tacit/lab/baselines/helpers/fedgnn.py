@@ -1,8 +1,15 @@
-"""FedGNN's parties at work: the helper matches, devices send bounded and noised gradients, the server takes Adam's step."""
+"""FedGNN: a helper matches users, devices send bounded and noised gradients, the server takes a step of Adam.
 
+Devices share a key that the helper does not have; under it, an item has the same sealed name on every device. So the
+helper cannot read a name, but it sees how many items two of its users have in common, and how many users have each sealed
+name. Popular items are known by that alone.
+"""
+
+import hashlib
+import hmac
 import math
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +17,10 @@ import numpy as np
 import optax
 
 from tacit.device.round import KEYS
-from tacit.lab.baselines.central.ncf import liked
-from tacit.lab.baselines.helpers.helper import matched
+from tacit.lab.baselines.baseline import Baseline, liked_events
 from tacit.lab.data import Population
 from tacit.lab.data.selection import owners, take
-from tacit.lab.simulation.buckets import prepare
+from tacit.lab.simulation.buckets import prepare_devices
 from tacit.nets.neural.graph import ATTENTION_LAYERS
 from tacit.privacy.claim import Claim
 
@@ -24,7 +30,7 @@ NAMES = (
 )
 
 
-def claims(method: Any) -> tuple[Claim, Claim]:
+def fedgnn_claims(method: Any) -> tuple[Claim, Claim]:
     """As printed, 2δ/λ; and what holds for a message of FedGNN."""
     printed = 2 * method.clip / method.noise if method.noise else math.inf
     one = "of one number of one message, if nothing else were sent"
@@ -34,26 +40,32 @@ def claims(method: Any) -> tuple[Claim, Claim]:
     )
 
 
-def fit(method: Any, population: Population) -> dict:
-    """The shared parameters after `turns` of the helper with `rounds_each` rounds after each."""
-    key = jax.random.key(0, impl=KEYS)
-    likes = take(population, liked(population, method.above))
-    everybody = np.arange(len(population))
-    own = prepare(method, population, everybody, int(population.lengths.max(initial=1)))
-    params, people = method.init(jax.random.fold_in(key, 0)), jnp.zeros((len(population), method.dim))
-    trained = {name: params[name] for name in ("items", *ATTENTION_LAYERS)}
-    moments = optax.adam(method.pace).init(trained)
-    for turn in range(method.turns):
-        vectors = np.asarray(_vectors(method, {**params, **trained}, people, own))
-        params["others"] = jnp.asarray(matched(owners(likes), likes.items, vectors, population.catalog.n_items))
-        state = (trained, moments, people)
-        trained, moments, people = _rounds(method, jax.random.fold_in(key, 1 + turn), params["others"], state, own)
-    return {**params, **trained}
+class HelpedFedGnn(Baseline):
+    """The shared parameters of FedGNN, found by devices, server and a matching helper."""
+
+    methods = ("fedgnn",)
+
+    @staticmethod
+    def fit(method: Any, population: Population) -> dict:
+        """The shared parameters after `turns` of the helper with `rounds_each` rounds after each."""
+        key = jax.random.key(0, impl=KEYS)
+        likes = take(population, liked_events(population, method.above))
+        everyone = np.arange(len(population))
+        own = prepare_devices(method, population, everyone, int(population.lengths.max(initial=1)))
+        params, people = method.init(jax.random.fold_in(key, 0)), jnp.zeros((len(population), method.dim))
+        trained = {name: params[name] for name in ("items", *ATTENTION_LAYERS)}
+        moments = optax.adam(method.pace).init(trained)
+        for turn in range(method.turns):
+            vectors = np.asarray(_vectors(method, {**params, **trained}, people, own))
+            params["others"] = jnp.asarray(matched(owners(likes), likes.items, vectors, population.catalog.n_items))
+            state = (trained, moments, people)
+            trained, moments, people = _rounds(method, jax.random.fold_in(key, 1 + turn), params["others"], state, own)
+        return {**params, **trained}
 
 
 @jax.jit
 def _vectors(method: Any, params: dict, people: jax.Array, own: Any) -> jax.Array:
-    """What each device hands the helper: the mean of its items' vectors and its own."""
+    """What each device sends to the helper: the mean of its items' vectors and its own."""
 
     def one(e: jax.Array, own: dict) -> jax.Array:
         real = (own["items"] >= 0)[:, None]
@@ -66,7 +78,7 @@ def _vectors(method: Any, params: dict, people: jax.Array, own: Any) -> jax.Arra
 
 @partial(jax.jit, donate_argnums=3)
 def _rounds(method: Any, key: jax.Array, others: jax.Array, state: tuple, own: Any) -> tuple:
-    """Rounds of cohorts drawn by chance, as one program."""
+    """Rounds of randomly drawn cohorts, as one program."""
     count = min(method.cohort, state[2].shape[0])
     adam = optax.adam(method.pace)
 
@@ -84,18 +96,62 @@ def _rounds(method: Any, key: jax.Array, others: jax.Array, state: tuple, own: A
     return jax.lax.scan(one_round, state, jax.random.split(key, method.rounds_each))[0]
 
 
-def message(method: Any, key: jax.Array, gradient: jax.Array) -> jax.Array:
+def noised(method: Any, key: jax.Array, gradient: jax.Array) -> jax.Array:
     """clip(g, ±δ) + Laplace(λ), number by number."""
     return jnp.clip(gradient, -method.clip, method.clip) + method.noise * jax.random.laplace(key, gradient.shape)
 
 
 def _estimate(method: Any, key: jax.Array, sent: Any, n_items: int) -> dict:
-    """The server's mean over the cohort; rows that nobody named stay as they are."""
+    """The server's mean over the cohort; rows that no message names are 0."""
     count = sent.person.shape[0]
     keys = dict(zip(("items", *ATTENTION_LAYERS), jax.random.split(key, 1 + len(ATTENTION_LAYERS))))
-    rows = message(method, keys["items"], sent.rows)
+    rows = noised(method, keys["items"], sent.rows)
     table = jnp.zeros((n_items, method.dim)).at[sent.items].add(rows, mode="drop") / count
     return {
         "items": table,
-        **{name: message(method, keys[name], sent.layers[name]).mean(0) for name in ATTENTION_LAYERS},
+        **{name: noised(method, keys[name], sent.layers[name]).mean(0) for name in ATTENTION_LAYERS},
     }
+
+
+# ---- the helper ----
+
+
+class SealedItems(NamedTuple):
+    """What one device sends to the helper."""
+
+    names: list[bytes]  # sealed, each once
+    vector: np.ndarray  # float32[d]
+
+
+def seal(key: bytes, items: np.ndarray) -> list[bytes]:
+    """The sealed names of some items, in their order.
+
+    >>> seal(b"key", np.array([3]))[0] == seal(b"key", np.array([3]))[0] != seal(b"other", np.array([3]))[0]
+    True
+    """
+    return [hmac.new(key, int(item).to_bytes(8, "big"), hashlib.sha256).digest() for item in items]
+
+
+def match(users: list[SealedItems]) -> dict[bytes, tuple[np.ndarray, int]]:
+    """For each sealed name, the sum of the vectors of the users who have it, and how many they are."""
+    found: dict[bytes, tuple[np.ndarray, int]] = {}
+    for user in users:
+        for name in user.names:
+            total, count = found.get(name, (np.zeros_like(user.vector), 0))
+            found[name] = (total + user.vector, count + 1)
+    return found
+
+
+def matched(people: np.ndarray, items: np.ndarray, vectors: np.ndarray, n_items: int) -> np.ndarray:
+    """The result of `match` for all users at once, item by item: mean vectors [n_items, d], 0 for items without users.
+
+    Args:
+        people: int[events], the user of each event.
+        items: int[events].
+        vectors: float32[people, d].
+    """
+    pairs = np.unique(people.astype(np.int64) * n_items + items)
+    who, what = np.divmod(pairs, n_items)
+    total = np.zeros((n_items, vectors.shape[1]), np.float32)
+    np.add.at(total, what, vectors[who])
+    return total / np.maximum(np.bincount(what, minlength=n_items), 1)[:, None]

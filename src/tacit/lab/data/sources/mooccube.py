@@ -11,8 +11,9 @@ import polars as pl
 
 from tacit.errors import DataError
 from tacit.lab.data import Population
+from tacit.lab.data.datasets import Dataset, RemoteFile
 from tacit.lab.data.interactions import interactions
-from tacit.lab.data.sources.places import find, home, separated
+from tacit.lab.data.sources._files import find_file, log_path, read_separated
 
 LONG = 300.0  # seconds; a shorter look is no interest
 WATCHED = pl.Struct({"video_id": pl.String, "local_watching_time": pl.Float64, "local_start_time": pl.String})
@@ -24,8 +25,8 @@ def mooccube(path: str | Path | None = None, *, schools: int = 16, longer: float
     Reads user_video_act.json and the relations course-video, school-course and video-concept. The `schools` with the
     most users stay, as silos; ties go to the first in order of names. The concepts of a video are its words.
     """
-    folder = home("mooccube", path)
-    watched = _watched(find("mooccube", folder, "user_video_act.json"), longer)
+    folder = log_path("mooccube", path)
+    watched = _watched(find_file("mooccube", folder, "user_video_act.json"), longer)
     whole = watched.drop_nulls()
     school = _school_of_video(folder)
     home_of = _home_school(whole, school, schools)
@@ -48,8 +49,8 @@ def mooccube(path: str | Path | None = None, *, schools: int = 16, longer: float
 
 def _pairs(folder: Path, one: str, other: str) -> pl.DataFrame:
     """A relation: two identifiers in each line, with a tab between."""
-    file = find("mooccube", folder, f"{one}-{other}.json", f"relations/{one}-{other}.json")
-    return separated(file, "\t", [one, other]).unique(maintain_order=True)
+    file = find_file("mooccube", folder, f"{one}-{other}.json", f"relations/{one}-{other}.json")
+    return read_separated(file, "\t", [one, other]).unique(maintain_order=True)
 
 
 def _watched(path: Path, longer: float) -> pl.DataFrame:
@@ -89,3 +90,30 @@ def _concepts(folder: Path, events: pl.DataFrame) -> pl.DataFrame:
         .sort("video_id")
         .join(known, left_on="video_id", right_on="video", how="left")
     )
+
+
+_VIEW = (
+    '{{"course_id": "C_1", "video_id": "{}", "local_watching_time": 900, "local_start_time": "2019-05-0{} 10:00:00"}}'
+)
+_SAMPLE = {
+    "additional_information/user_video_act.json": (
+        f'{{"id": "U_1", "activity": [{_VIEW.format("V_1", 1)}, {_VIEW.format("V_2", 2)}]}}\n'
+        f'{{"id": "U_2", "activity": [{_VIEW.format("V_2", 3)}]}}\n'
+    ),
+    "relations/course-video.json": "C_1\tV_1\nC_2\tV_2\n",
+    "relations/school-course.json": "S_A\tC_1\nS_B\tC_2\n",
+    "relations/video-concept.json": "V_1\tK_x\nV_1\tK_y\nV_2\tK_x\n",
+}
+
+DATASETS = (
+    Dataset(
+        "mooccube",
+        "MOOCCube: lecture videos watched, schools as silos",
+        mooccube,
+        "see the owner's page; cite the paper",
+        "Yu et al. 2020, MOOCCube: A Large-scale Data Repository for NLP Applications in MOOCs",
+        "http://moocdata.cn/data/MOOCCube",
+        (RemoteFile("http://lfs.aminer.cn/misc/moocdata/data/MOOCCube.zip"),),
+        sample=_SAMPLE,
+    ),
+)

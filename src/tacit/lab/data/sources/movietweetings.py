@@ -10,9 +10,10 @@ import polars as pl
 
 from tacit.errors import DataError
 from tacit.lab.data import Population
+from tacit.lab.data.datasets import Dataset, RemoteFile
 from tacit.lab.data.interactions import interactions
+from tacit.lab.data.sources._files import find_file, log_path, read_double_colon
 from tacit.lab.data.sources.movielens import KINDS, film_table, with_year
-from tacit.lab.data.sources.places import double_colon, find, home
 from tacit.lab.data.tables import Table
 
 RATINGS = ["user_id", "item_id", "rating", "timestamp"]
@@ -20,8 +21,8 @@ RATINGS = ["user_id", "item_id", "rating", "timestamp"]
 
 def movietweetings(path: str | Path | None = None, **options: Any) -> Population:
     """MovieTweetings: ratings.dat and movies.dat; items are IMDb numbers as text, ratings of ten are labels."""
-    folder = home("movietweetings", path)
-    films = double_colon(find("movietweetings", folder, "movies.dat"), ["item_id", "title", "genres"])
+    folder = log_path("movietweetings", path)
+    films = read_double_colon(find_file("movietweetings", folder, "movies.dat"), ["item_id", "title", "genres"])
     films = with_year(films).select("item_id", "title", "year", "genres").unique("item_id", keep="first")
     return interactions(_tweets(folder), items=films, kinds=KINDS, **options)
 
@@ -43,10 +44,10 @@ def moviedata(
     `path` is a MovieLens folder with ratings.csv, movies.csv and links.csv, `tweets` one of MovieTweetings. A rating of
     at least 3 of 5, or 7 of 10, is a like, label 1; the others are left out, or kept as label 0.
     """
-    folder = home("ml-latest-small", path)
-    links = imdb_links(find("ml-latest-small", folder, "links.csv"))
-    lens = _lens(find("ml-latest-small", folder, "ratings.csv")).with_columns(like=pl.col("rating") >= 3)
-    tweeted = _tweets(home("movietweetings", tweets)).with_columns(like=pl.col("rating") >= 7)
+    folder = log_path("ml-latest-small", path)
+    links = imdb_links(find_file("ml-latest-small", folder, "links.csv"))
+    lens = _lens(find_file("ml-latest-small", folder, "ratings.csv")).with_columns(like=pl.col("rating") >= 3)
+    tweeted = _tweets(log_path("movietweetings", tweets)).with_columns(like=pl.col("rating") >= 7)
     tweeted = tweeted.rename({"item_id": "imdb"}).join(links, on="imdb", how="inner")
     shared = links.filter(
         pl.col("item_id").is_in(lens["item_id"].unique().implode()),
@@ -55,7 +56,7 @@ def moviedata(
     if shared.is_empty():
         raise DataError("moviedata needs films rated in both MovieLens and MovieTweetings, and found none.")
     both = pl.concat([_of(lens, "MovieLens", shared), _of(tweeted, "MovieTweetings", shared)])
-    films = film_table(find("ml-latest-small", folder, "movies.csv"))
+    films = film_table(find_file("ml-latest-small", folder, "movies.csv"))
     both = both.filter("like") if liked_only else both
     both = both.with_columns(weight=pl.col("like").cast(pl.Float32))
     return interactions(both, silo="silo", time="timestamp", items=films, kinds=KINDS, **options)
@@ -76,5 +77,33 @@ def _lens(path: Path) -> pl.DataFrame:
 
 
 def _tweets(folder: Path) -> pl.DataFrame:
-    events = double_colon(find("movietweetings", folder, "ratings.dat"), RATINGS)
+    events = read_double_colon(find_file("movietweetings", folder, "ratings.dat"), RATINGS)
     return events.with_columns(pl.col("user_id", "timestamp").cast(pl.Int64), pl.col("rating").cast(pl.Float32))
+
+
+_SAMPLE = {
+    "ratings.dat": "1::0000007::9::1381945744\n2::0033563::7::1381945745\n2::0000007::8::1381945746\n",
+    "movies.dat": "0000007::The Trial (1962)::Drama|Short\n0033563::Dumbo (1941)::Animation\n",
+}
+_LATEST = "https://raw.githubusercontent.com/sidooms/MovieTweetings/master/latest/"
+
+DATASETS = (
+    Dataset(
+        "movietweetings",
+        "MovieTweetings: ratings of films from Twitter; grows",
+        movietweetings,
+        "MIT licence",
+        "Dooms, De Pessemier and Martens 2013, MovieTweetings: a Movie Rating Dataset Collected From Twitter",
+        "https://github.com/sidooms/MovieTweetings",
+        (RemoteFile(f"{_LATEST}ratings.dat"), RemoteFile(f"{_LATEST}movies.dat")),
+        sample=_SAMPLE,
+    ),
+    Dataset(
+        "moviedata",
+        "Films that MovieLens and MovieTweetings share; two silos",
+        moviedata,
+        "those of ml-latest-small and movietweetings",
+        "Li et al. 2022, Federated low-rank tensor projections for sequential recommendation",
+        needs=("ml-latest-small", "movietweetings"),
+    ),
+)

@@ -1,4 +1,4 @@
-"""Synthetic worlds of any size, made by our own code from a seed. No person lives in them.
+"""Synthetic logs of any size, generated from a seed by our own code. No person is in them.
 
 `apps` is a launch log of telephones; `movies` is a rating log of people, features, titles and organisations.
 Their pages are in docs/synthetic-data.md.

@@ -1,20 +1,20 @@
-"""Synthetic logs, made by our own code from a seed. Nobody lives in them; every number about them is about them alone."""
+"""Small synthetic logs: `groups`, a checkerboard whose right answers are known, and random histories."""
 
 import numpy as np
 
 from tacit.core.catalog import Catalog
 from tacit.errors import DataError
 from tacit.lab.data import Population, from_events
+from tacit.lab.data.datasets import Dataset
 
 
 def checkerboard(size: int = 20) -> tuple[Population, np.ndarray]:
-    """Even people like even items, odd like odd; each person's own item is withheld, so the right answer is known.
+    """Users have the items of their own parity but for one each, which is the right recommendation.
 
-    Everybody goes round the items of their parity in the same direction and stops just before their own, so the
-    answer is also what comes next.
+    All users go through the items in the same direction and stop just before their own, so that it is also the next item.
 
-    >>> world, answers = checkerboard(6)
-    >>> world.histories(np.array([2]), 3).items.tolist(), int(answers[2])
+    >>> log, targets = checkerboard(6)
+    >>> log.histories(np.array([2]), 3).items.tolist(), int(targets[2])
     ([[4, 0, -1]], 2)
     """
     user, item = np.divmod(np.arange(size * size), size)
@@ -23,25 +23,25 @@ def checkerboard(size: int = 20) -> tuple[Population, np.ndarray]:
     return from_events(user, item, (item - user) % size, n_items=size), np.arange(size)
 
 
-def tastes(
-    devices: int = 1000, items: int = 200, events: float = 40.0, *, groups: int = 8, seed: int = 0
+def taste_groups(
+    users: int = 1000, items: int = 200, events: float = 40.0, *, groups: int = 8, seed: int = 0
 ) -> Population:
-    """A small log to try things on: people of a few mixed tastes, items of uneven popularity, no item twice.
+    """A small log to try things on: users of a few mixed tastes, items of uneven popularity, no item twice.
 
-    Each person mixes two of `groups` tastes; an item belongs to one taste; what comes next is drawn by taste and
-    popularity, and one pick in four follows the previous item to its successor in the same taste.
+    Each user mixes two of `groups` tastes; an item belongs to one taste; items are drawn by taste and
+    popularity, and one in four is the successor of the previous item in the same taste.
     """
-    if devices < 1 or items < 20:
-        raise DataError(f"tastes needs at least 1 device and 20 items, got {devices} and {items}.")
+    if users < 1 or items < 20:
+        raise DataError(f"groups needs at least 1 user and 20 items, got {users} and {items}.")
     rng = np.random.default_rng(seed)
     popularity = 1.0 / np.arange(1, items + 1) ** 0.7
     taste_of = rng.integers(groups, size=items)
-    first, second = rng.integers(groups, size=(2, devices))
-    share = rng.beta(4, 2, size=devices)
-    lengths = np.clip(rng.lognormal(np.log(events), 0.5, devices), 5, items // 2).astype(int)
+    first, second = rng.integers(groups, size=(2, users))
+    share = rng.beta(4, 2, size=users)
+    lengths = np.clip(rng.lognormal(np.log(events), 0.5, users), 5, items // 2).astype(int)
     user, picked = [], []
     order = [np.flatnonzero(taste_of == g) for g in range(groups)]
-    for u in range(devices):
+    for u in range(users):
         liking = 0.03 + share[u] * (taste_of == first[u]) + (1 - share[u]) * (taste_of == second[u])
         noise = rng.gumbel(size=items)
         chosen = np.argsort(-(np.log(popularity * liking) + noise))[: lengths[u]]
@@ -51,7 +51,7 @@ def tastes(
 
 
 def _follow(rng: np.random.Generator, chosen: np.ndarray, taste_of: np.ndarray, order: list[np.ndarray]) -> np.ndarray:
-    """Put a quarter of the picks right after the item they follow in their taste."""
+    """Put a quarter of the items right after their predecessor in the same taste."""
     left = list(chosen)
     line = [left.pop(0)]
     while left:
@@ -62,9 +62,19 @@ def _follow(rng: np.random.Generator, chosen: np.ndarray, taste_of: np.ndarray, 
     return np.array(line)
 
 
-def histories(devices: int, items: int = 2000, length: int = 60, *, seed: int = 0) -> Population:
-    """Random histories for measuring speed at any size: columns only, made in one stroke."""
+def random_histories(devices: int, items: int = 2000, length: int = 60, *, seed: int = 0) -> Population:
+    """Random histories of any size, to measure speed."""
     rng = np.random.default_rng(seed)
     lengths = np.clip(rng.normal(length, length / 10, devices), 1, None).astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     return Population(Catalog(items), offsets, rng.integers(items, size=offsets[-1], dtype=np.int32))
+
+
+DATASETS = (
+    Dataset.synthetic(
+        "groups",
+        "people of a few mixed tastes, no item twice; small, to try things on",
+        taste_groups,
+        former=("tastes",),
+    ),
+)

@@ -1,4 +1,4 @@
-"""What the worlds draw alike: a choice by weight, and people in batches."""
+"""Sampling shared by the synthetic logs: weighted choice, and users generated in batches."""
 
 import os
 from collections.abc import Callable
@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 
-def choose(rng: np.random.Generator, weight: np.ndarray) -> np.ndarray:
+def weighted_choice(rng: np.random.Generator, weight: np.ndarray) -> np.ndarray:
     """One column for each row, in proportion to its weight.
 
-    >>> choose(np.random.default_rng(0), np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 2.0]], np.float32)).tolist()
+    >>> weighted_choice(np.random.default_rng(0), np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 2.0]], np.float32)).tolist()
     [1, 2]
     """
     total = np.cumsum(weight, axis=1)
@@ -28,17 +28,17 @@ def in_batches(
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         drawn = pool.map(one, range(0, users, batch))
-        columns = [Growing(part) for part in next(drawn)]
+        columns = [GrowingColumn(part) for part in next(drawn)]
         for parts in drawn:
             for column, part in zip(columns, parts):
                 column.append(part)
     return [column.finish() for column in columns]
 
 
-class Growing:
+class GrowingColumn:
     """A column that grows in place, so that a long log is never held twice.
 
-    >>> column = Growing(np.array([1, 2]))
+    >>> column = GrowingColumn(np.array([1, 2]))
     >>> column.append(np.array([3]))
     >>> column.finish().tolist()
     [1, 2, 3]

@@ -1,4 +1,4 @@
-"""The settings of the synthetic launch log: every constant of its process, named, fitted once and frozen."""
+"""Settings of the synthetic app-launch logs: every constant of the generating process, fitted once and frozen."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ SLOPE, END = 0.443, 0.258
 
 @dataclass(frozen=True)
 class AppsSettings:
-    """One launch log: who installs what, prefers what, opens it when, and what follows what."""
+    """One launch log: installation, preference, times of use and transitions."""
 
     apps: int = 87  # apps in the catalog
     span: int = 70  # calendar days from the first to the last of the log
@@ -114,10 +114,10 @@ SETTINGS = {
 }
 
 
-def settings(name: str) -> AppsSettings:
+def apps_settings(name: str) -> AppsSettings:
     """A setting by name.
 
-    >>> settings("weak").apps
+    >>> apps_settings("weak").apps
     87
     """
     if name not in SETTINGS:
@@ -125,10 +125,10 @@ def settings(name: str) -> AppsSettings:
     return SETTINGS[name]
 
 
-def popularity(apps: int) -> np.ndarray:
+def app_popularity(apps: int) -> np.ndarray:
     """Share of launches of each rank, most popular first.
 
-    >>> popularity(87)[[0, 9, 59]].round(3).tolist()
+    >>> app_popularity(87)[[0, 9, 59]].round(3).tolist()
     [0.124, 0.03, 0.001]
     """
     rank = np.arange(1, apps + 1)

@@ -1,33 +1,28 @@
-"""Places: where a log lies on this machine, and its files opened as text whatever their packing."""
+"""Files of public logs: finding them on this machine, and reading text in whatever compression."""
 
 import gzip
 import io
-import os
 import tarfile
 from pathlib import Path
 
 import polars as pl
 
 from tacit.errors import DataError
+from tacit.lab.data.datasets import data_folder
 
 
-def data_folder() -> Path:
-    """The folder of all logs: the environment variable TACIT_DATA, or ./data."""
-    return Path(os.environ.get("TACIT_DATA") or "data")
-
-
-def home(name: str, path: str | Path | None = None) -> Path:
-    """The folder (or file) of one log: the path given, or its name under the data folder."""
+def log_path(name: str, path: str | Path | None = None) -> Path:
+    """The folder (or file) of one log: the given path, or its name under the data folder."""
     found = data_folder() / name if path is None else Path(path)
     if not found.exists():
         raise DataError(
             f"Dataset {name!r} must be at {str(found)!r}, and nothing is there; `tacit data get {name}` fetches it or says "
-            "where to ask, or give its place as path=... or in TACIT_DATA."
+            "where to ask, or pass path=... or set TACIT_DATA."
         )
     return found
 
 
-def find(name: str, folder: Path, *files: str) -> Path:
+def find_file(name: str, folder: Path, *files: str) -> Path:
     """The first of some file names, plain or .gz, in a log's folder or one folder below."""
     if folder.is_file():
         return folder
@@ -54,7 +49,7 @@ def read_bytes(path: Path, encoding: str = "utf-8") -> bytes:
     return raw if encoding == "utf-8" else raw.decode(encoding).encode()
 
 
-def double_colon(path: Path, columns: list[str], encoding: str = "utf-8") -> pl.DataFrame:
+def read_double_colon(path: Path, columns: list[str], encoding: str = "utf-8") -> pl.DataFrame:
     """A file of lines a::b::c, with these columns; all text."""
     text = pl.Series("line", io.TextIOWrapper(io.BytesIO(read_bytes(path, encoding)), "utf-8").read().splitlines())
     parts = text.filter(text != "").str.splitn("::", len(columns)).struct.rename_fields(columns).struct.unnest()
@@ -67,7 +62,9 @@ def double_colon(path: Path, columns: list[str], encoding: str = "utf-8") -> pl.
     return parts
 
 
-def separated(path: Path, separator: str, columns: list[str] | None = None, encoding: str = "utf-8") -> pl.DataFrame:
+def read_separated(
+    path: Path, separator: str, columns: list[str] | None = None, encoding: str = "utf-8"
+) -> pl.DataFrame:
     """A file with a separator; without `columns` its first line names them; all text, quotes taken literally."""
     return pl.read_csv(
         read_bytes(path, encoding),

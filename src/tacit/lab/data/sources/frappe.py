@@ -1,4 +1,7 @@
-"""Logs of app launches: Frappe, LSApp, App Usage."""
+"""Frappe: app launches with their context.
+
+Linas Baltrunas et al., "Frappe: Understanding the Usage and Perception of Mobile App Recommendations In-The-Wild", 2015.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -9,8 +12,9 @@ import polars as pl
 from tacit.errors import DataError
 from tacit.lab.data import Population
 from tacit.lab.data.columns import encode_ids
+from tacit.lab.data.datasets import Dataset
 from tacit.lab.data.interactions import interactions
-from tacit.lab.data.sources.places import find, home, read_bytes, separated
+from tacit.lab.data.sources._files import find_file, log_path, read_separated
 
 SURROUNDINGS = ("daytime", "weekday", "isweekend", "homework", "weather", "country", "city")
 
@@ -22,7 +26,7 @@ def frappe(path: str | Path | None = None, *, negatives: int = 0, seed: int = 0,
     launched, drawn from `seed`, in the same surroundings, label 0: with 2, 96,203 rows become 288,609.
     The price class is an item field; the launch count is context.
     """
-    events = separated(find("frappe", home("frappe", path), "frappe.csv"), "\t")
+    events = read_separated(find_file("frappe", log_path("frappe", path), "frappe.csv"), "\t")
     missing = {"user", "item", "cnt", "cost", *SURROUNDINGS} - set(events.columns)
     if missing:
         raise DataError(f"frappe.csv must have the column {min(missing)!r}; it has {', '.join(events.columns)}.")
@@ -63,52 +67,20 @@ def _with_negatives(events: pl.DataFrame, count: int, seed: int) -> pl.DataFrame
     return events[rows].with_columns(item=pl.Series(item), label=pl.Series(real.astype(np.float32)))
 
 
-def lsapp(path: str | Path | None = None, **options: Any) -> Population:
-    """LSApp (Aliannejadi et al. 2021): the Opened events of lsapp.tsv, plain, .gz or inside a .tar.gz."""
-    file = find("lsapp", home("lsapp", path), "lsapp.tsv", "lsapp.tar")
-    events = separated(file, "\t")
-    missing = {"user_id", "timestamp", "app_name", "event_type"} - set(events.columns)
-    if missing:
-        raise DataError(f"{str(file)!r} must have the column {min(missing)!r}; it has {', '.join(events.columns)}.")
-    opened = events.filter(pl.col("event_type").str.strip_chars() == "Opened")
-    if opened.is_empty():
-        raise DataError(f"{str(file)!r} must have events of type Opened, and has none in {len(events):,} rows.")
-    opened = opened.select(pl.col("user_id").cast(pl.Int64), pl.col("app_name").str.strip_chars(), "timestamp")
-    return interactions(opened, item="app_name", time="timestamp", weight=None, **options)
+_SAMPLE = """user\titem\tcnt\tdaytime\tweekday\tisweekend\thomework\tcost\tweather\tcountry\tcity
+0\t0\t1\tmorning\tsunday\tweekend\tunknown\tfree\tsunny\tSpain\t0
+0\t5\t14\tevening\tmonday\tworkday\thome\tpaid\tcloudy\tSpain\t0
+1\t0\t2\tmorning\tsunday\tweekend\tunknown\tfree\tsunny\tSpain\t0
+"""
 
-
-def app_usage(path: str | Path | None = None, **options: Any) -> Population:
-    """App Usage of Tsinghua (Yu et al. 2018): user, yyyymmddHHMMSS, base station, app, bytes; local time.
-
-    The station and the bytes are context; App2Category.txt, where it lies beside, gives each app its category.
-    """
-    folder = home("app-usage", path)
-    file = find("app-usage", folder, "App_usage_trace.txt", "App_Usage_Trace.txt")
-    columns = ["user_id", "moment", "station", "app", "bytes"]
-    events = separated(file, _separator(file), columns)
-    whole = [pl.col(name).str.strip_chars().cast(pl.Int64) for name in ("user_id", "station", "app")]
-    events = events.with_columns(
-        *whole, pl.col("moment").str.strip_chars(), pl.col("bytes").str.strip_chars().cast(pl.Float64)
-    )
-    kinds = {"station": "categorical", "bytes": "numeric"}
-    known = sorted(file.parent.glob("App2Category.txt"))
-    if known:
-        options["items"] = separated(known[0], _separator(known[0]), ["app", "category"]).with_columns(
-            pl.col("app").str.strip_chars().cast(pl.Int64), pl.col("category").str.strip_chars()
-        )
-        kinds["category"] = "categorical"
-    return interactions(
-        events,
-        item="app",
-        time="moment",
-        time_format="%Y%m%d%H%M%S",
-        weight=None,
-        context=["station", "bytes"],
-        kinds=kinds,
-        **options,
-    )
-
-
-def _separator(path: Path) -> str:
-    line = read_bytes(path).partition(b"\n")[0].decode()
-    return next(mark for mark in ("\t", ",", " ") if mark in line or mark == " ")
+DATASETS = (
+    Dataset(
+        "frappe",
+        "Frappe: app launches with weather, place and time of day",
+        frappe,
+        "research; see the owner's page",
+        "Baltrunas et al. 2015, Frappe: Understanding the Usage and Perception of Mobile App Recommendations, arXiv:1505.03014",
+        "https://www.baltrunas.info/context-aware",
+        sample={"frappe.csv": _SAMPLE},
+    ),
+)
