@@ -25,7 +25,7 @@ from tacit.lab.evaluation.splits import leave_last_out, train_on_organisations
 from tacit.lab.experiments.transfer import transfer_gain
 from tacit.lab.plans.loader import choose, load_plan
 from tacit.lab.runs.run import simulate
-from tacit.lab.runs.storage import load_run, save_run
+from tacit.lab.runs.storage import read_run_folder, save_run
 from tacit.lab.simulation.federation import Performance
 from tacit.nets.neural.text import LENGTH, hashed_vectors, tokens_of
 from tacit.nets.sequence.encoder import Words, distinct_vectors
@@ -530,7 +530,7 @@ def test_a_saved_run_restores_its_word_vectors(tmp_path):
     )
     learners = organisations(with_word_vectors(log, file))
     run = simulate(choose("fedavg-seqrec", {**TINY, "rounds": 1}), learners, quiet=True)
-    again = load_run(save_run(run, tmp_path / "run"))
+    again = read_run_folder(save_run(run, tmp_path / "run"))
     np.testing.assert_array_equal(again.method.vectors, run.method.vectors)
 
 

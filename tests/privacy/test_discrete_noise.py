@@ -189,7 +189,7 @@ def test_composed_draws_have_the_deviation_and_are_independent():
     ("draw", "table"),
     [(rounded_gaussian, gaussian_table_above(1.0)), (rounded_gaussian, gaussian_table_above(300.0))]
     + [(discrete_laplace, laplace_table(scale)) for scale in (2, 500, 10_000)],
-    ids=repr,
+    ids=["gaussian 1", "gaussian 300", "laplace 2", "laplace 500", "laplace 10000"],
 )
 def test_vmap_and_jit_draw_what_one_by_one_draws(draw, table):
     keys = jax.random.split(jax.random.key(6), 5)

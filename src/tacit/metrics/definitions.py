@@ -270,7 +270,7 @@ class Novelty(MetricDefinition):
         return -np.log2(np.maximum(popularity, 1) / popularity.sum())
 
 
-class Popularity(MetricDefinition):
+class MeanPopularity(MetricDefinition):
     """The mean popularity of the recommended items."""
 
     name = "Popularity"

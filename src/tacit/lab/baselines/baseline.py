@@ -55,7 +55,7 @@ def _found(fitted: str) -> dict[str, type[Baseline]]:
     return {method: made for name in baselines.names() for made in [baselines.load(name)] for method in made.methods}
 
 
-def liked_events(population: Population, above: float) -> np.ndarray:
+def liked_in_log(population: Population, above: float) -> np.ndarray:
     """Which events are liked: rated above a number, or all in a log without ratings."""
     if population.labels is None or not population.labels.size or population.labels.max() <= 1:
         return np.ones(population.items.size, bool)

@@ -174,7 +174,7 @@ class Run:
     @classmethod
     def load(cls, path: str | Path, log: Log | None = None) -> "Run":
         """The run of a folder; `log` is the log it learned from, if it was not saved with its histories."""
-        return _loaded(storage.load_run(path, log))
+        return _loaded(storage.read_run_folder(path, log))
 
     def __repr__(self) -> str:
         numbers = ", ".join(f"{name} {value:.3f}" for name, value in self.metrics.items())

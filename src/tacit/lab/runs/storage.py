@@ -59,7 +59,7 @@ def save_run(run: "Run", path: str | Path) -> Path:
     return folder.path
 
 
-def load_run(path: str | Path, log: Log | None = None) -> Loaded:
+def read_run_folder(path: str | Path, log: Log | None = None) -> Loaded:
     """The run of a folder; `log` is the log it learned from, if it was not saved with its histories."""
     folder = Folder(path)
     plan, words = saved_plan(folder), json.loads(folder.read("environment.json"))

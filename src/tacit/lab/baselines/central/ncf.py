@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from tacit.device.round import KEYS
-from tacit.lab.baselines.baseline import Baseline, liked_events
+from tacit.lab.baselines.baseline import Baseline, liked_in_log
 from tacit.lab.baselines.central.bpr import PairBatch, train_epochs
 from tacit.lab.data import Population
 from tacit.lab.data.selection import take
@@ -34,5 +34,5 @@ class PooledNcf(Baseline):
             return (yes.sum() + no.sum()) / jnp.maximum(batch.real.sum(), 1.0)
 
         first = {**method.init(start), "people": vectors}
-        made = train_epochs(pointwise, first, method, take(population, liked_events(population, method.above)))
+        made = train_epochs(pointwise, first, method, take(population, liked_in_log(population, method.above)))
         return {name: made[name] for name in ("items", "mixture", "head")}

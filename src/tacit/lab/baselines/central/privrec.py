@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.device.round import KEYS
-from tacit.lab.baselines.baseline import Baseline, liked_events
+from tacit.lab.baselines.baseline import Baseline, liked_in_log
 from tacit.lab.baselines.central.bpr import Loss, PairBatch, train_epochs
 from tacit.lab.data import Population
 from tacit.lab.data.selection import owners
@@ -65,7 +65,7 @@ def _of_ratings(method: Any, population: Population) -> Loss:
 def _likes(method: Any, population: Population) -> jax.Array:
     """Which users like which items, as packed bits."""
     table = np.zeros((len(population), population.catalog.n_items), bool)
-    which = liked_events(population, method.above)
+    which = liked_in_log(population, method.above)
     table[owners(population)[which], population.items[which]] = True
     return jnp.asarray(np.packbits(table, axis=1))
 

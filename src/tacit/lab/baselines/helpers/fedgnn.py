@@ -17,7 +17,7 @@ import numpy as np
 import optax
 
 from tacit.device.round import KEYS
-from tacit.lab.baselines.baseline import Baseline, liked_events
+from tacit.lab.baselines.baseline import Baseline, liked_in_log
 from tacit.lab.data import Population
 from tacit.lab.data.selection import owners, take
 from tacit.lab.simulation.buckets import prepare_devices
@@ -49,7 +49,7 @@ class HelpedFedGnn(Baseline):
     def fit(method: Any, population: Population) -> dict:
         """The shared parameters after `turns` of the helper with `rounds_each` rounds after each."""
         key = jax.random.key(0, impl=KEYS)
-        likes = take(population, liked_events(population, method.above))
+        likes = take(population, liked_in_log(population, method.above))
         everyone = np.arange(len(population))
         own = prepare_devices(method, population, everyone, int(population.lengths.max(initial=1)))
         params, people = method.init(jax.random.fold_in(key, 0)), jnp.zeros((len(population), method.dim))

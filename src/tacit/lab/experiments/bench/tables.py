@@ -81,13 +81,13 @@ def claim_text(claim: Row) -> str:
     >>> claim_text({"epsilon": "inf", "delta": 0.0, "per": "run", "unit": "user", "relation": "replace_one", "trust": "server"})
     'ε = ∞ a run, user, replace-one, trust: server'
     """
-    epsilon = epsilon_of(claim)
+    epsilon = claimed_epsilon(claim)
     value = "∞" if math.isinf(epsilon) else f"{epsilon:.3g}"
     delta = f", δ = {claim['delta']:.0e}" if claim["delta"] else ""
     return f"ε = {value}{delta} a {claim['per']}, {claim['unit']}, {claim['relation'].replace('_', '-')}, trust: {claim['trust']}"
 
 
-def epsilon_of(claim: Row) -> float:
+def claimed_epsilon(claim: Row) -> float:
     """ε of a claim, which is a string in JSON where it is ∞."""
     return float(claim["epsilon"])
 
@@ -104,21 +104,21 @@ BASELINE = "popularity"  # item counts without noise, which a recommender must e
 def _promises(row: Row, trust: str, unit: str | None = None) -> bool:
     """Whether a finite ε above 0 holds under this trust assumption."""
     claim = row["claim"]
-    kept = 0 < epsilon_of(claim) < math.inf and not row["in_the_lab"] and claim["trust"] == trust
+    kept = 0 < claimed_epsilon(claim) < math.inf and not row["in_the_lab"] and claim["trust"] == trust
     return kept and unit in (None, claim["unit"])
 
 
 NEEDS: dict[str, Callable[[Row], bool]] = {
-    "nothing may leave the device": lambda row: epsilon_of(row["claim"]) == 0 and not row["in_the_lab"],
+    "nothing may leave the device": lambda row: claimed_epsilon(row["claim"]) == 0 and not row["in_the_lab"],
     "no party is trusted; the ε protects a user": lambda row: _promises(row, "nobody", "user"),
     "no party is trusted; the ε protects an interaction": lambda row: _promises(row, "nobody", "interaction"),
     "the server is trusted to add noise": lambda row: _promises(row, "server"),
     "an organisation is trusted with its users": lambda row: _promises(row, "organisation"),
     "raw data stay on the device; no ε is promised": lambda row: (
-        math.isinf(epsilon_of(row["claim"])) and not row["in_the_lab"] and row["device"] == "person"
+        math.isinf(claimed_epsilon(row["claim"])) and not row["in_the_lab"] and row["device"] == "person"
     ),
     "organisations do not pool data; no ε is promised": lambda row: (
-        math.isinf(epsilon_of(row["claim"])) and not row["in_the_lab"] and row["device"] == "organisation"
+        math.isinf(claimed_epsilon(row["claim"])) and not row["in_the_lab"] and row["device"] == "organisation"
     ),
     "raw data may be pooled": lambda row: row["in_the_lab"] == "pooled",
 }
