@@ -370,6 +370,8 @@ def delta_of_tables(tau: float, numbers: int, messages: int = 1, epsilon: float 
 def _draw_by_key(key: jax.Array, table: GaussianTable | LaplaceTable, count: int) -> jax.Array:
     """Draws in blocks that fit a cache, a batch of keys as well: memory costs more than the draws do."""
     data = jax.random.key_data(key)
+    if data.ndim != 1:
+        raise TypeError(f"A key must be one key, got keys of shape {data.shape[:-1]}.")
     if data.shape != (2,):
         return _draw(table, _words_of(key, table, count))
 
