@@ -190,7 +190,7 @@ def test_a_gpu_does_it_at_once(log, monkeypatch):
     """The way of a GPU, computed here: the same table, and the homes have spoken."""
     there = cooccurrence.learn("lcf-ub", log, seed=4)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(cooccurrence, "collect", None)
+    monkeypatch.setattr(cooccurrence, "collect_reports", None)
     run = cooccurrence.learn("lcf-ub", log, seed=4)
     np.testing.assert_array_equal(run.params["neighbours"], there.params["neighbours"])
     close(run.params["similarity"], there.params["similarity"], 1e-6)
@@ -202,14 +202,14 @@ def test_too_many_items_for_a_table_are_done_in_tiles(log, monkeypatch):
     """Above the limit the table of all pairs is never made, and what is learned is the same; nobody has to ask for it."""
     whole = simulate("lcf-ub", log, quiet=True)
     monkeypatch.setattr(cooccurrence, "MOST", 149)
-    monkeypatch.setattr(cooccurrence, "said_of_pairs", None)  # what would hold all pairs
+    monkeypatch.setattr(cooccurrence, "count_pairs", None)  # what would hold all pairs
     run = cooccurrence.learn("lcf-ub", log)
     np.testing.assert_array_equal(run.params["neighbours"], whole.params["neighbours"])
 
 
 def test_tiles_hold_one_row_of_tiles_at_a_time(log, monkeypatch):
     """The table of all pairs is never made, and no more rows of tiles than hands can hold."""
-    monkeypatch.setattr(cooccurrence, "said_of_pairs", None)
+    monkeypatch.setattr(cooccurrence, "count_pairs", None)
     run = cooccurrence.learn("lcf-ub", log, tiled=True)
     assert run.params["neighbours"].shape == (150, 20)
     told = []

@@ -164,7 +164,7 @@ def test_orders_of_stages_can_fail():
     assert [note.split(":")[0].endswith(" holds") for note in in_stages(falling)] == [True, False, True, True, True]
     one, two, _ = (row for row in NOISY if "as printed" in row)
     unsaid = in_stages(falling, {one, two})
-    assert unsaid[0] == f"R3 by means, as printed does not hold: chance ranks most people in {two} and in {one}."
+    assert unsaid[0] == f"R3 by means, as printed does not hold: chance ranks most users in {two} and in {one}."
     assert unsaid[2:] == in_stages(falling)[2:], "one line by chance may still be below another"
     level = dict.fromkeys(NOISY, 0.1)
     held = ["does not hold" not in note.split(":")[0] for note in in_stages(level)]
@@ -187,7 +187,7 @@ def test_two_stages_against_one_is_said_only_where_it_is_shown():
     assert "ε ≤ 8 in all: neither one stage nor two is shown to be better; " in said[2]
     lost = np.arange(200) > 0
     found.values[one] = found.values[two] = {"Hits@10": people[one], CHANCE: lost}
-    of = "199 of 200 people"
+    of = "199 of 200 users"
     assert two_against_one(found)[0].endswith(f": chance ranks {of} in both; there is nothing to compare.")
     assert two_against_one(found)[1] == said[1], "of one line alone, not of both"
     words = f"chance ranks {of}; half of the items or more have one score, or none is a number."

@@ -202,6 +202,49 @@ def test_vmap_and_jit_draw_what_one_by_one_draws(draw, table):
     assert draw(keys[0], table, (0, 3)).shape == (0, 3)
 
 
+def test_blocks_are_drawn_alike_alone_and_in_a_batch():
+    """More draws than a block has, and more keys than go together; no block repeats another."""
+    table, size = gaussian_table(65536), (1 << 15) + 5
+    keys = jax.random.split(jax.random.key(9), 3)
+    many = np.asarray(jax.jit(jax.vmap(lambda key: rounded_gaussian(key, table, (2 * size,))))(keys))
+    np.testing.assert_array_equal(many[1], rounded_gaussian(keys[1], table, (2 * size,)))
+    one, other = many[1][: 1 << 15], many[1][1 << 15 : 1 << 16]
+    assert abs(np.corrcoef(one, other)[0, 1]) < 0.03
+    assert np.unique(many[:, :8]).size > 12
+    keys = jax.random.split(jax.random.key(10), 10)
+    several = jax.vmap(lambda key: rounded_gaussian(key, table, (10_000,)))(keys)
+    np.testing.assert_array_equal(several[7], rounded_gaussian(keys[7], table, (10_000,)))
+    nested = jax.vmap(jax.vmap(lambda key: rounded_gaussian(key, table, (10_000,))))(keys.reshape(2, 5))
+    np.testing.assert_array_equal(nested.reshape(10, -1), several)
+
+
+@pytest.mark.parametrize("table", [gaussian_table_above(1000.0), gaussian_table(65536)], ids=["two", "one"])
+def test_an_accelerator_draws_all_blocks_at_once_and_the_same(table, monkeypatch):
+    keys = jax.random.split(jax.random.key(12), 2)
+
+    def drawn():
+        return np.asarray(jax.vmap(lambda key: rounded_gaussian(key, table, (70_000,)))(keys))
+
+    in_blocks = drawn()
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    np.testing.assert_array_equal(drawn(), in_blocks)
+
+
+def test_the_ties_of_a_key_are_settled_as_given_words_are():
+    """Among three million draws are ties; the cipher's words, given one by one, make the same draws."""
+    table, key = gaussian_table(65536), jax.random.key(11)
+    drawn = np.asarray(rounded_gaussian(key, table, (96 << 15,))).reshape(96, -1)
+    ties = 0
+    for block in range(96):
+        words = discrete_noise._KeyWords(jax.random.key_data(key), jnp.uint32(block), 1, 1 << 15)
+        row = np.asarray(words.rows[0])
+        spare = np.stack([np.stack(words.pair(jnp.uint32(i))) for i in range(3)])
+        np.testing.assert_array_equal(drawn[block], gaussian_from_words([row], spare, table))
+        ties += int((row >> 13 == table.table.words[0][row & 4095] >> 12).sum())
+        assert int(words.column(jnp.asarray(12345))[0]) == row[12345]
+    assert ties > 0
+
+
 def test_ties_are_settled_alike_in_a_batch_and_each_by_its_own_words():
     """Words of which every one is a tie: each takes the next pair."""
     table = gaussian_table(256)
@@ -296,7 +339,7 @@ def test_what_no_table_has_is_refused():
         gaussian_table_above(1e7)
     with pytest.raises(ValueError, match="positive and finite"):
         gaussian_table_above(math.nan)
-    with pytest.raises(TypeError, match="one threefry key"):
+    with pytest.raises(TypeError, match="one key"):
         rounded_gaussian(jax.random.split(jax.random.key(0)), gaussian_table(1), (3,))
 
 

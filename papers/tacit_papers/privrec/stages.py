@@ -130,7 +130,7 @@ def in_stages(means: Mapping[str, float], lost: Collection[str] = ()) -> list[st
     def ordered(name: str, rows: Iterable[str]) -> str:
         by_chance = [row for row in rows if row in lost]
         if len(by_chance) > 1:
-            return finding(name, False, f"chance ranks most people in {' and in '.join(by_chance)}")
+            return finding(name, False, f"chance ranks most users in {' and in '.join(by_chance)}")
         return order(name, {row: means[row] for row in rows}, "Hits@10")
 
     one, two, private = (row for row in NOISY if "as printed" in row)
@@ -168,7 +168,7 @@ def _gap(words: str, two: Mapping[str, np.ndarray], one: Mapping[str, np.ndarray
     """A sentence that says which is better, or that it is not known."""
     both = two[CHANCE] & one[CHANCE]
     if both.mean() > 0.5:
-        return f"{words}: chance ranks {both.sum():,} of {both.size:,} people in both; there is nothing to compare."
+        return f"{words}: chance ranks {both.sum():,} of {both.size:,} users in both; there is nothing to compare."
     gap = paired_test(two["Hits@10"], one["Hits@10"]).difference
     better = "two stages are better than one" if gap.low > 0 else "one stage is better than two" if gap.high < 0 else ""
     found = better or "neither one stage nor two is shown to be better"

@@ -117,7 +117,7 @@ def toy(tmp_path, monkeypatch):
 
 
 def test_a_former_name_of_a_method_is_todays_name(toy):
-    with pytest.warns(RenamedWarning, match="The method 'toy_before' is now called 'toy_today'"):
+    with pytest.warns(RenamedWarning, match="The plan 'toy-before' is now called 'toy-today'"):
         assert load_plan("toy-before") == load_plan("toy-today")
     with pytest.warns(RenamedWarning):
         old = complete(Plan.from_dict({"name": "toy-today", "stage": [{"method": "toy_before"}]}))

@@ -10,7 +10,7 @@ import tacit
 from tacit.core.run_folder import RUN_FORMAT, write_json
 from tacit.errors import RunError
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.HopelessWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 LOG = pl.DataFrame({"user_id": [0, 0, 1, 1, 2, 3], "item_id": [1, 2, 2, 3, 0, 3]})
 SETTINGS = {"privacy.mechanism": "randomized_response", "privacy.epsilon": 2.0}
 

@@ -47,7 +47,7 @@ def cooccurrence_job(federation: Federation, rounds: int = 1) -> Job:
     fits = isinstance(mechanism, RandomizedCooccurrence) and isinstance(rule, Similarity) and stage.rounds == rounds
     if not fits or len(federation.plan.stages) > 1 or stage.cohort["sampler"] != "all":
         raise PlanError(
-            f"Reports are collected for plans of one round of all devices whose mechanism counts pairs, and whose rule reads them, got "
+            f"Kept reports need a plan of one round of all devices with mechanism 'cooccurrence' and rule 'similarity', got "
             f"{federation.plan.name}; use tacit.simulate."
         )
     length = federation.buckets[-1].length

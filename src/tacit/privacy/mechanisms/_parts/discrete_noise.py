@@ -34,6 +34,7 @@ from itertools import pairwise
 from typing import Any
 
 import jax
+import jax.custom_batching
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.random import threefry2x32_p
@@ -44,7 +45,8 @@ _BITS = 256  # fractional bits of the arithmetic that builds a table
 _ONE = 1 << _BITS
 UNIT = 65536  # σ₀²: the variance of the table that larger deviations are composed of
 _FACTOR = 128  # the largest K
-_TIES = 1 << 31  # the counter from which a key's words decide ties
+_BLOCK = 1 << 15  # draws at a time: a part of the counter, so that it is the same on every machine
+_TIES = 1 << 31  # added to the counter of a block's words, it has those that decide its ties
 
 # ---- Tables ----
 
@@ -328,12 +330,12 @@ def _up(number: float) -> float:
 
 def rounded_gaussian(key: jax.Array, table: GaussianTable, shape: tuple[int, ...]) -> jax.Array:
     """int32 draws of the rounded Gaussian, by a key that is used for nothing else."""
-    return _draw(table, _words_of(key, table, math.prod(shape))).reshape(shape)
+    return _draw_by_key(key, table, math.prod(shape)).reshape(shape)
 
 
 def discrete_laplace(key: jax.Array, table: LaplaceTable, shape: tuple[int, ...]) -> jax.Array:
     """int32 draws of the discrete Laplace, by a key that is used for nothing else."""
-    return _draw(table, _words_of(key, table, math.prod(shape))).reshape(shape)
+    return _draw_by_key(key, table, math.prod(shape)).reshape(shape)
 
 
 def gaussian_from_words(words: Any, spare: Any, table: GaussianTable) -> jax.Array:
@@ -365,17 +367,55 @@ def delta_of_tables(tau: float, numbers: int, messages: int = 1, epsilon: float 
     return min(1.0, messages * numbers * tau * (1 + math.exp(min(epsilon, 700.0))))
 
 
-class _KeyWords:
-    """Words by a key; both halves of each block of the cipher are used."""
+def _draw_by_key(key: jax.Array, table: GaussianTable | LaplaceTable, count: int) -> jax.Array:
+    """Draws in blocks that fit a cache, a batch of keys as well: memory costs more than the draws do."""
+    data = jax.random.key_data(key)
+    if data.ndim != 1:
+        raise TypeError(f"A key must be one key, got keys of shape {data.shape[:-1]}.")
+    if data.shape != (2,):
+        return _draw(table, _words_of(key, table, count))
 
-    def __init__(self, key: jax.Array, rows: int, count: int):
-        self.key = jax.random.key_data(key)
-        if self.key.shape != (2,):
-            raise TypeError(f"A key must be one threefry key, of two words; got words of shape {self.key.shape}.")
-        self.count, self.half = count, -(-rows * count // 2)
-        if self.half >= _TIES:
-            raise ValueError(f"One key draws fewer than 2^32 words, got {rows * count}; split the key.")
-        halves = self._cipher(jnp.uint32(0), jnp.arange(self.half, dtype=jnp.uint32))
+    def block(data: jax.Array, number: Any, size: int) -> jax.Array:
+        return _draw(table, _KeyWords(data, number, len(table.tables), size))
+
+    def all_blocks(data: jax.Array) -> jax.Array:
+        whole, rest = divmod(count, _BLOCK)
+        if not whole:
+            return block(data, jnp.uint32(0), rest)
+        drawn = _each(lambda number: block(data, number, _BLOCK), jnp.arange(whole, dtype=jnp.uint32), 1).reshape(-1)
+        return jnp.concatenate([drawn, block(data, jnp.uint32(whole), rest)]) if rest else drawn
+
+    by_key = jax.custom_batching.custom_vmap(all_blocks)
+
+    @by_key.def_vmap
+    def _(size: int, batched: list[bool], many: jax.Array) -> tuple[jax.Array, bool]:
+        del size, batched
+        return _each(all_blocks, many, max(1, _BLOCK // max(1, count))), True
+
+    return by_key(data)
+
+
+def _words_of(key: jax.Array, table: GaussianTable | LaplaceTable, count: int) -> "_GivenWords":
+    """The words of a key of another generator, such as ChaCha20."""
+    words, spare = (jax.random.fold_in(key, purpose) for purpose in (0, 1))
+    pairs = jax.random.bits(spare, (spare_pairs(table, count), 2), jnp.uint32)
+    return _GivenWords(jax.random.bits(words, (len(table.tables), count), jnp.uint32), pairs)
+
+
+def _each(function: Any, inputs: jax.Array, together: int) -> jax.Array:
+    """The function of each input, so many at a time; all at once where there is no cache to fit."""
+    if jax.default_backend() != "cpu" or inputs.shape[0] <= together:
+        return jax.vmap(function)(inputs)
+    return jax.lax.map(function, inputs, batch_size=together if together > 1 else None)
+
+
+class _KeyWords:
+    """Words of one block of a key's draws; both halves of what the cipher returns are used."""
+
+    def __init__(self, key: jax.Array, block: jax.Array, rows: int, count: int):
+        self.key, self.block, self.count = key, block, count
+        self.half = -(-rows * count // 2)
+        halves = self._cipher(block, jnp.arange(self.half, dtype=jnp.uint32))
         # Without a copy where two rows are two halves, so that drawing them and choosing by them are one pass.
         both = halves if rows == 2 else jnp.concatenate(halves)[: rows * count].reshape(rows, count)
         self.rows = [both[row] for row in range(rows)]
@@ -383,15 +423,17 @@ class _KeyWords:
     def column(self, at: jax.Array) -> list[jax.Array]:
         """The words of one draw."""
         flat = [at.astype(jnp.uint32) + np.uint32(row * self.count) for row in range(len(self.rows))]
-        blocks = [self._cipher(jnp.uint32(0), place % self.half) for place in flat]
-        return [jnp.where(place < self.half, *block) for place, block in zip(flat, blocks)]
+        halves = [self._cipher(self.block, place % self.half) for place in flat]
+        return [jnp.where(place < self.half, *both) for place, both in zip(flat, halves)]
 
     def pair(self, count: jax.Array) -> list[jax.Array]:
         """The two words that decide a tie."""
-        return self._cipher(jnp.uint32(_TIES), count)
+        return self._cipher(self.block + np.uint32(_TIES), count)
 
     def _cipher(self, high: jax.Array, low: jax.Array) -> list[jax.Array]:
-        return threefry2x32_p.bind(*jnp.broadcast_arrays(self.key[0], self.key[1], high, low))
+        # A zero of all three, so that under nested vmaps all operands are batched alike; the cipher takes no others.
+        zero = (self.key[0] & 0) + (high & 0) + (low & 0)
+        return threefry2x32_p.bind(self.key[0] + zero, self.key[1] + zero, high + zero, low + zero)
 
 
 class _GivenWords:
@@ -411,16 +453,6 @@ class _GivenWords:
     def pair(self, count: jax.Array) -> list[jax.Array]:
         """The two words that decide a tie."""
         return list(self.spare[jnp.minimum(count, self.spare.shape[0] - 1)])
-
-
-def _words_of(key: jax.Array, table: GaussianTable | LaplaceTable, count: int) -> "_KeyWords | _GivenWords":
-    """The words of a key: of a threefry key block by block, of any other generator's (ChaCha20) as it makes them."""
-    rows = len(table.tables)
-    if jax.random.key_data(key).shape == (2,):
-        return _KeyWords(key, rows, count)
-    words, spare = (jax.random.fold_in(key, purpose) for purpose in (0, 1))
-    pairs = jax.random.bits(spare, (spare_pairs(table, count), 2), jnp.uint32)
-    return _GivenWords(jax.random.bits(words, (rows, count), jnp.uint32), pairs)
 
 
 def _draw(table: GaussianTable | LaplaceTable, words: _KeyWords | _GivenWords) -> jax.Array:
