@@ -72,5 +72,5 @@ def test_the_attack_by_hand():
 
 
 def test_it_needs_a_plan_that_sends_items(log):
-    with pytest.raises(PlanError, match=r"mechanism 'pairs' and rule 'similarity', got popularity"):
+    with pytest.raises(PlanError, match=r"mechanism 'cooccurrence' and rule 'similarity', got popularity"):
         observe_reports("popularity", log, 2)

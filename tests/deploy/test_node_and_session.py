@@ -152,7 +152,7 @@ def test_killed_before_the_ledger_a_node_still_enters_what_it_sends(tmp_path, mo
     node, request = deployment.nodes[name], deployment.session.request(names(deployment)[0])
     with monkeypatch.context() as patch:
         patch.setattr("tacit.device.ledger.node_ledger.PersonLedger.reserve", _killed)
-        assert "cannot answer" in post(node, request).refused
+        assert "failed to make a report" in post(node, request).refused
     assert len(_ledger(node).entries) == 0
     assert node.store.run(RUN).done == 1  # the report was on disk
     assert post(Node(node.store.path), request).form == "report"
@@ -569,7 +569,7 @@ def test_a_node_waits_while_its_owner_looks_into_the_ledger(tmp_path, monkeypatc
     looked_into = deployment.nodes[name].store.ledger()
     with monkeypatch.context() as patch:
         patch.setattr("tacit.device.node.node.PATIENCE", 0.0)
-        assert "cannot answer" in post(deployment.nodes[name], deployment.session.request(name)).refused
+        assert "failed to make a report" in post(deployment.nodes[name], deployment.session.request(name)).refused
     Timer(0.3, looked_into.close).start()
     assert post(deployment.nodes[name], deployment.session.request(name)).form == "report"
 

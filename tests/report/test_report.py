@@ -151,7 +151,7 @@ def test_the_library_is_there_once_and_the_file_is_small(text):
 def test_every_chart_is_there_and_compiles(text):
     page = Page(text)
     assert sorted(page.places) == sorted(page.specs)
-    for name in ("tradeoff-1", "compared-1", "rounds-1", "number-clip-1", "groups-1-0", "bytes-1", "sent-0-6-0"):
+    for name in ("tradeoff-1", "compared-1", "rounds-1", "state-clip-1", "groups-1-0", "bytes-1", "sent-0-6-0"):
         assert name in page.specs
     for spec in page.specs.values():
         made = vl_convert.vegalite_to_vega({**spec, "config": CONFIG, "width": 500})

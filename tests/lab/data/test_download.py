@@ -239,7 +239,7 @@ def test_the_commands(owner, toy_dataset):
     assert {entry["name"]: entry["present"] for entry in listed}["toy"] is False
     got = say.invoke(app, ["get", "toy"])
     assert got.exit_code == 0, got.output
-    assert "No checksum known" in got.output
+    assert "No checksum is known" in got.output
     assert "Terms: none. Cite: nobody." in got.output
     printed = say.invoke(app, ["list"], env={"COLUMNS": "200"}).output
     assert "toy" in printed
