@@ -83,7 +83,8 @@ def test_no_more_is_heard_than_the_plan_allows():
 
 def test_mistakes_get_a_sentence():
     with pytest.raises(
-        PlanError, match=r"Nothing is sent in mfu, so there is nothing to infer from; choose a plan that sends something\."
+        PlanError,
+        match=r"Nothing is sent in mfu, so there is nothing to infer from; choose a plan that sends something\.",
     ):
         observed_updates(run_of("mfu"), np.arange(3), 1)
     with pytest.raises(PlanError, match=r"needs at least 4 people, two known to the attacker and two not, got 3\."):

@@ -214,7 +214,9 @@ def test_sequences_end_with_their_user():
 
 
 def test_a_log_without_organisations_is_refused():
-    with pytest.raises(DataError, match=r"organisations needs a log whose users belong to organisations; name their column"):
+    with pytest.raises(
+        DataError, match=r"organisations needs a log whose users belong to organisations; name their column"
+    ):
         organisations(movies(20, 60))
 
 

@@ -88,7 +88,11 @@ def _central(found: Study, metric: str) -> str:
     central = [_ahead(found, "LCF-SP", row, metric) for row in CENTRAL]
     held = all(held for held, _ in central)
     return _said(
-        "D5", "central models of the randomised bits below LCF", held, found.log.label, "; ".join(by for _, by in central)
+        "D5",
+        "central models of the randomised bits below LCF",
+        held,
+        found.log.label,
+        "; ".join(by for _, by in central),
     )
 
 

@@ -192,9 +192,7 @@ class Paper:
             points = [(0.0, values[few].mean() if few.any() else 0.0), (1.0, values.mean())]
             figure.draw(row, points, [found.digests[row]])
         gain = figure.series["PrivRec"][0][1] / max(figure.series["PrivRec-SGD"][0][1], 1e-9) - 1
-        words = (
-            f"PrivRec is {gain:+.0%} against PrivRec-SGD on {few.sum()} people with fewer than 20 test items"
-        )
+        words = f"PrivRec is {gain:+.0%} against PrivRec-SGD on {few.sum()} people with fewer than 20 test items"
         figure.notes.append(finding("R5, by 20 % or more", bool(few.any()) and gain >= 0.2, words))
         figure.notes.append("group 0: fewer than 20 items in the test half; group 1: all people.")
         return figure
