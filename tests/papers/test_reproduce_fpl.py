@@ -199,7 +199,7 @@ def test_every_order_is_said_to_hold_or_not(made, log):
     assert "does not hold" in near
     assert any("Paired t-test, pFPL − Top-Pop, P@10" in note for note in notes)
     assert any(f"VAE answers for all {log.people} people here" in note for note in notes)
-    assert any("oldest fifth instead of the newest" in note for note in notes)
+    assert any("oldest fifth of each user instead of the newest" in note for note in notes)
 
 
 def test_the_curve_has_every_pi(made):
