@@ -143,7 +143,7 @@ def test_there_is_no_guarantee_and_the_price_states_what_is_visible():
     whole = price(choose("fedrec-plus"), 100).whole
     assert whole.epsilon == math.inf
     assert any("a denoising client sees which items other clients invented" in word for word in whole.conditions)
-    assert any("the two together see" in word for word in whole.conditions)
+    assert any("a denoising client and the server together see" in word for word in whole.conditions)
 
 
 def test_a_plan_cannot_name_another_helper():

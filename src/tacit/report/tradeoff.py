@@ -57,7 +57,7 @@ class EpsilonAxis(NamedTuple):
     def columns(self) -> list[tuple[str, float, float]]:
         """The parts of the axis: name, left end, right end."""
         left, right = self.domain
-        ends = [("nothing sent", left, self.low), ("no guarantee", self.high, right)]
+        ends = [("nothing leaves", left, self.low), ("no guarantee", self.high, right)]
         return [ends[0], ("a finite ε", self.low, self.high), ends[1]]
 
 

@@ -114,7 +114,7 @@ def paired_tests(
 def correct_p_values(p: np.ndarray, correction: Literal["holm", "bonferroni", "none"] = "holm") -> np.ndarray:
     """P-values corrected so that the chance of any false alarm among them stays below the level of each test.
 
-    >>> correct(np.array([0.01, 0.04, 0.03]), "holm").round(3).tolist()
+    >>> correct_p_values(np.array([0.01, 0.04, 0.03]), "holm").round(3).tolist()
     [0.03, 0.06, 0.06]
     """
     if correction not in CORRECTIONS:
@@ -137,7 +137,7 @@ def interval_by_group(
 ) -> dict[str, ConfidenceInterval]:
     """The mean, interval and number of users of each group, in the groups' order.
 
-    >>> print(by_group(np.array([1.0, 1.0, 0.0]), np.array(["new", "new", "old"]))["new"])
+    >>> print(interval_by_group(np.array([1.0, 1.0, 0.0]), np.array(["new", "new", "old"]))["new"])
     1.0000 [1.0000, 1.0000] (95%, 2 users): every user has the same value
     """
     values, groups = _one_each(values), np.asarray(groups)
@@ -155,7 +155,7 @@ def interval_by_history(
 
     Users with equally long histories stay together, so there may be fewer groups. A group is called by its range.
 
-    >>> list(by_history(np.array([0.1, 0.2, 0.3, 0.4]), np.array([5, 9, 30, 200]), parts=2))
+    >>> list(interval_by_history(np.array([0.1, 0.2, 0.3, 0.4]), np.array([5, 9, 30, 200]), parts=2))
     ['5 to 9 events', '30 to 200 events']
     """
     if parts < 1:

@@ -71,9 +71,9 @@ class SearchResult(NamedTuple):
 def parse_search(text: str) -> tuple[str, Range | list[Any]]:
     """A search as text: choices between commas, `a..b` for a range, `a..b log` or `a..b[log]` on a log scale.
 
-    >>> read_search("hyper.dim=8,16,32")
+    >>> parse_search("hyper.dim=8,16,32")
     ('hyper.dim', [8, 16, 32])
-    >>> print(*read_search("server.rate=0.01..0.1[log]"))
+    >>> print(*parse_search("server.rate=0.01..0.1[log]"))
     server.rate 0.01..0.1 log
     """
     path, equals, value = text.partition("=")
@@ -93,7 +93,7 @@ def parse_search(text: str) -> tuple[str, Range | list[Any]]:
 def draw_settings(space: Space, trials: int, seed: int = 0) -> list[dict[str, Any]]:
     """Settings to try: the whole grid where there are only choices and it has at most so many, else different draws.
 
-    >>> draw({"hyper.dim": [8, 16], "rounds": [5]}, trials=10)
+    >>> draw_settings({"hyper.dim": [8, 16], "rounds": [5]}, trials=10)
     [{'hyper.dim': 8, 'rounds': 5}, {'hyper.dim': 16, 'rounds': 5}]
     """
     if trials < 1:

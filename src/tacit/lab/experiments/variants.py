@@ -39,7 +39,7 @@ def plan_settings(plan: Plan) -> list[str]:
     A stage that sends nothing has no rounds, cohort, mechanism or rule to set.
 
     >>> from tacit.lab.plans.loader import load_plan
-    >>> settings_of(load_plan("mfu"))
+    >>> plan_settings(load_plan("mfu"))
     ['method', 'hyper']
     """
     names: list[str] = []
@@ -67,7 +67,7 @@ def applicable_settings(plan: Plan, setting: Mapping[str, Any]) -> dict[str, Any
     """Those of the settings that a plan has, after its parts are set.
 
     >>> from tacit.lab.plans.loader import load_plan
-    >>> fitting(load_plan("fcf"), {"hyper.dim": 8, "privacy.epsilon": 2.0})
+    >>> applicable_settings(load_plan("fcf"), {"hyper.dim": 8, "privacy.epsilon": 2.0})
     {'hyper.dim': 8}
     """
     for path, value in setting.items():
@@ -148,7 +148,7 @@ def check_fit(variant: Variant, population: Population) -> None:
 def variant_name(name: str, setting: Mapping[str, Any]) -> str:
     """A name with the changed settings.
 
-    >>> named("fcf", {"privacy.epsilon": 2, "privacy.mechanism": "laplace"})
+    >>> variant_name("fcf", {"privacy.epsilon": 2, "privacy.mechanism": "laplace"})
     'fcf privacy.epsilon=2 privacy.mechanism=laplace'
     """
     words = (f"{path}={value if isinstance(value, str) else json.dumps(value)}" for path, value in setting.items())
@@ -166,7 +166,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 def parse_values(text: str) -> list[Any]:
     """Values between commas, read as TOML would, else as text.
 
-    >>> values_of("0.5,1,true"), values_of("laplace,none"), values_of("")
+    >>> parse_values("0.5,1,true"), parse_values("laplace,none"), parse_values("")
     ([0.5, 1, True], ['laplace', 'none'], [])
     """
     try:
