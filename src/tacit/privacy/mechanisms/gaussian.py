@@ -105,8 +105,8 @@ class GaussianMechanism(Clipped):
                 self.relation(exposure),
             )
             settled = replace(settled, noise=self._of_share(found, settled.spent(exposure)[0][0]))
-        settled.check_promise(exposure)
         settled.grid(1)  # refuses an impossible split of the noise, or too much of it
+        settled.check_promise(exposure)
         return settled
 
     def _of_share(self, found: float, event: Event) -> float:

@@ -154,11 +154,8 @@ class Laplace(Local, IntegerSums):
         people = self._planned if self.central else 1
         if self.clip == "none":  # a bound of so many steps that it is none, each a 256th of the scale
             grid = laplace_grid(Fraction(_FINE, _NO_BOUND), "elements", numbers, 1, _NO_BOUND)
-        elif self.scale is not None:
-            grid = laplace_grid(Fraction(self.scale) / Fraction(self.bound), self.clip, numbers, people)
         else:
-            differ = 2 * (numbers if self.clip == "elements" else 1)
-            grid = laplace_grid(differ / Fraction(self.share), self.clip, numbers, people)
+            grid = laplace_grid(self.ratio(numbers), self.clip, numbers, people)
         check_headroom(grid, "central" if self.central else "local")
         return grid
 
@@ -216,10 +213,13 @@ class Laplace(Local, IntegerSums):
 
     def noise_scale(self, numbers: int) -> float:
         """b: 2DB/ε for elements, 2B/ε for the whole."""
+        return self.scale if self.scale is not None else float(self.ratio(numbers)) * self.bound
+
+    def ratio(self, numbers: int) -> Fraction:
+        """b/B, exactly."""
         if self.scale is not None:
-            return self.scale
-        differ = 2 * self.bound * (numbers if self.clip == "elements" else 1)
-        return differ / self.share
+            return Fraction(self.scale) / Fraction(self.bound)
+        return 2 * (numbers if self.clip == "elements" else 1) / Fraction(self.share)
 
     def event(self, exposure: Exposure) -> tuple[Event, int]:
         """Pure ε, or nothing finite without a bound."""
