@@ -397,7 +397,7 @@ def test_what_is_not_finite_is_counted_at_home():
 
 GATES = {
     "_fewer": lambda messages, allowance: jnp.asarray(1000),  # never falls silent
-    "_finite": lambda tree: jnp.asarray(True),  # lets anything through
+    "all_finite": lambda tree: jnp.asarray(True),  # lets anything through
     "zero_unless": lambda keep, tree: tree,  # a silent report carries a payload
 }
 

@@ -29,7 +29,7 @@ from tacit.deploy.messages import Reply, Request, ids_of
 from tacit.errors import RunError, WireError
 from tacit.privacy.accounting.events import event_to_dict
 from tacit.server.checkpoint import load_checkpoint, save_checkpoint
-from tacit.server.round import Memory, begin, close
+from tacit.server.round import Memory, begin, checked_close
 from tacit.server.rule import build_rule
 from tacit.server.session.enrolment import Enrolment, draw_cohort
 from tacit.server.session.inbox import Inbox
@@ -238,12 +238,18 @@ class Session:
         if reply.refused:
             raise WireError(f"Node {reply.name} sends no report: {reply.refused}")
         self._resting.pop(reply.name, None)
-        return self._inbox.put(reply, self.cohort[reply.name].size)
+        try:
+            return self._inbox.put(reply, self.cohort[reply.name].size, self.enrolment.members[reply.name].people)
+        except WireError as problem:
+            raise WireError(f"The report of node {reply.name[:8]} is refused: {problem}") from None
 
     # ---- the end of a round ----
 
     def close(self, seconds: float = 0.0) -> dict[str, Any] | None:
-        """Close the round, which took so long; its record, or None where too few reported and it must be opened again."""
+        """Close the round, which took so long; its record, or None where too few reported and it must be opened again.
+
+        Where the result is not finite, the round is abandoned: recorded with the reason, and the parameters stay.
+        """
         for name in self.missing:
             self._resting[name] = self.done + 1 + self.policy.rest
         if self.cohort and self.reported < self.policy.minimum:  # an empty cohort needs no minimum: it reveals nothing
@@ -251,7 +257,7 @@ class Session:
             self._write_open()
             return None
         row = self._row() | {"seconds": seconds}
-        self.params, self._memory, _ = _close(
+        params, memory, _, finite = _close(
             self._noise_key(),
             self.bundle.mechanism(self.stage),
             self._rule,
@@ -260,6 +266,10 @@ class Session:
             self._inbox.sum(self.enrolment.members),
             self._memory,
         )
+        if finite:
+            self.params, self._memory = params, memory
+        else:  # asked again, the nodes would send the same reports
+            row["abandoned"] = "the sum of the reports, or the new parameters, are not finite numbers"
         self.folder.append([row])
         save_checkpoint(self.folder, self.done + 1, self.params, self._memory)
         stage, self.done = self.stage, self.done + 1
@@ -296,7 +306,7 @@ class Session:
         }
 
 
-_close = jax.jit(close, static_argnums=3)
+_close = jax.jit(checked_close, static_argnums=3)
 
 
 def _create(folder: Folder, bundle: Bundle, run: str, draws: int) -> None:
