@@ -15,11 +15,12 @@ from test_every_mechanism import check_gate
 import tacit.device.gate
 import tacit.device.round
 from support.falsify import Trial, audits, trial
+from support.toys import seeded_step
 from tacit.core.integer_grid import from_vector, to_vector
 from tacit.core.settings import fill
 from tacit.core.sparse_rows import Rows, dense_tree, zero_unless
 from tacit.device.method import AtHome
-from tacit.device.round import KEYS, enter, new_home, step
+from tacit.device.round import KEYS, enter, new_home
 from tacit.lab.simulation.engine import Job, close_round
 from tacit.privacy.accounting.events import Pure
 from tacit.privacy.mechanism import Mechanism
@@ -336,7 +337,7 @@ def check_devices_noise():
         for stage in (0, 1):
             home = enter(method, stage, home, None)
             for round in (0, 1):
-                home, report = step(method, mechanism, stage, open_round(round, {"x": jnp.zeros(3)}), home, None)
+                home, report = seeded_step(method, mechanism, stage, open_round(round, {"x": jnp.zeros(3)}), home, None)
                 seen.append(np.asarray(report.payload["x"]))
                 mine = jax.random.wrap_key_data(home.local[str(stage)], impl=KEYS)
                 seen.append(np.asarray(mechanism.encode(mine, {"x": jnp.zeros(3)}, {})["x"]))
@@ -382,7 +383,7 @@ def test_a_key_used_twice_is_noticed(what, monkeypatch):
 
 
 def test_a_key_shared_with_the_method_is_noticed(monkeypatch):
-    monkeypatch.setattr("tacit.device.round._apart", lambda key: (key, key))
+    monkeypatch.setattr("tacit.device.round._NOISE", tacit.device.round._METHOD)
     with pytest.raises(AssertionError):
         check_devices_noise()
 
@@ -404,14 +405,14 @@ def test_what_is_not_finite_is_counted_at_home():
     home = enter(Broken(), 0, new_home(jax.random.key_data(jax.random.key(0, impl=KEYS))), None)
     for round in (0, 1):
         broadcast = open_round(round, {"x": jnp.zeros(3)})
-        home, report = step(Broken(), Laplace(epsilon_per_message=1.0, messages=2), 0, broadcast, home, None)
+        home, report = seeded_step(Broken(), Laplace(epsilon_per_message=1.0, messages=2), 0, broadcast, home, None)
         assert np.isfinite(report.payload["x"]).all()
     assert (int(home.zeroed), int(home.spent["0"])) == (2, 2)
 
 
 GATES = {
     "_fewer": lambda messages, allowance: jnp.asarray(1000),  # never falls silent
-    "_finite": lambda tree: jnp.asarray(True),  # lets anything through
+    "all_finite": lambda tree: jnp.asarray(True),  # lets anything through
     "zero_unless": lambda keep, tree: tree,  # a silent report carries a payload
 }
 
