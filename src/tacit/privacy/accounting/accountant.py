@@ -73,8 +73,9 @@ def compose(spent: Iterable[tuple[Event, int]], delta: float, relation: Relation
     >>> compose([(Pure(1.0), 3)], 0.0)
     Bound(epsilon=3.0, lower=0.0, by='pure sum')
 
-    Pure events hold between any two inputs, so they cover replace-one and zero-out; under add-remove they are refused,
-    because a message shows that its sender took part. A cohort of fixed size is analysed under replace-one only.
+    Pure events of replace-one hold between any two inputs, so they cover zero-out; under add-remove they are refused, because
+    a message shows that its sender took part. Those of add-remove, such as one interaction more or less, count twice under
+    replace-one. A cohort of fixed size is analysed under replace-one only.
     """
     check_delta_range(delta)
     return _compose(_tidy(spent, relation), delta, relation)
@@ -151,11 +152,7 @@ def _simplest(event: Event, relation: Relation) -> Event:
     match event:
         case Pure(epsilon, parts):
             _check(epsilon >= 0 and parts >= 1, event, "an epsilon of at least 0 and at least 1 part")
-            if relation == "add_remove":
-                raise PlanError(
-                    f"{event!r} cannot be accounted for under add_remove: a message shows that its sender took part; "
-                    "use zero_out or replace_one."
-                )
+            epsilon = _between(event, relation)
             return Unbounded("no randomness") if math.isinf(epsilon) else Pure(epsilon / parts)
         case FixedPure(epsilon, cohort, devices):
             _check(1 <= cohort <= devices, event, "a cohort of at least 1 and at most its devices")
@@ -176,6 +173,20 @@ def _simplest(event: Event, relation: Relation) -> Event:
     if noise == 0:
         return Unbounded("no noise")
     return Gaussian(noise) if whole else event
+
+
+def _between(event: Pure, relation: Relation) -> float:
+    """The ε of a message between other neighbours than its own."""
+    if event.relation not in ("replace_one", "add_remove"):
+        raise PlanError(f"the relation of an event must be replace_one or add_remove, got {event!r}.")
+    if event.relation == "add_remove":
+        return event.epsilon if relation == "add_remove" else group_privacy(event.epsilon, 2)
+    if relation == "add_remove":
+        raise PlanError(
+            f"{event!r} cannot be accounted for under add_remove: a message shows that its sender took part; "
+            "use zero_out or replace_one."
+        )
+    return event.epsilon
 
 
 def _check(holds: bool, event: Event, rule: str) -> None:

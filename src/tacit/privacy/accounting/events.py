@@ -1,11 +1,14 @@
 """Events: what happened to one device's data, as accounting needs it. The sampler makes them, not the user.
 
+An ε holds between certain neighbours, so a pure event states which; the accountant converts it to those of the total before
+it composes. Noise is the same for all neighbours, so the other events need not state them.
+
 `noise` is the standard deviation of the noise divided by the most one device can contribute in L2 norm (the clip
 bound), whatever the neighbouring relation; how much two neighbours can differ (once the bound, or twice) is the
 accountant's business.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 Relation = Literal["replace_one", "add_remove", "zero_out", "one_sided_1_to_0"]
@@ -13,11 +16,16 @@ Relation = Literal["replace_one", "add_remove", "zero_out", "one_sided_1_to_0"]
 
 @dataclass(frozen=True)
 class Pure:
-    """One message with pure ε between any two inputs of one device."""
+    """One message with pure ε between any two neighbours: of a device's inputs, or of single interactions.
+
+    Under `replace_one` a unit is replaced by any other, an empty one included. Under `add_remove` one is added or removed;
+    to replace it is to remove it and to add another, which costs twice as much.
+    """
 
     kind: ClassVar[str] = "pure"
     epsilon: float
     parts: int = 1  # independent parts of epsilon / parts each, which compose more tightly
+    relation: Literal["replace_one", "add_remove"] = "replace_one"
 
 
 @dataclass(frozen=True)
@@ -78,15 +86,22 @@ _KINDS = {kind.kind: kind for kind in (Pure, Gaussian, PoissonGaussian, FixedGau
 
 
 def event_to_dict(event: Event) -> dict[str, Any]:
-    """Plain values, for JSON.
+    """Plain values, for JSON; those at their default are left out.
 
-    >>> event_to_dict(Pure(1.0))
-    {'kind': 'pure', 'epsilon': 1.0, 'parts': 1}
+    >>> event_to_dict(Pure(1.0, relation="add_remove"))
+    {'kind': 'pure', 'epsilon': 1.0, 'relation': 'add_remove'}
     """
-    return {"kind": event.kind, **asdict(event)}
+    values = {field.name: getattr(event, field.name) for field in fields(event)}
+    return {
+        "kind": event.kind,
+        **{field.name: values[field.name] for field in fields(event) if values[field.name] != field.default},
+    }
 
 
-def event_from_dict(values: dict[str, Any]) -> Event:
-    """The event of those plain values."""
+def event_from_dict(values: dict[str, Any], relation: Relation = "replace_one") -> Event:
+    """The event of those plain values. `relation` is that of the entry it is in: older ones have it there alone."""
     rest = dict(values)
-    return _KINDS[rest.pop("kind")](**rest)
+    kind = _KINDS[rest.pop("kind")]
+    if kind is Pure and relation == "add_remove":
+        rest = {"relation": relation, **rest}
+    return kind(**rest)
