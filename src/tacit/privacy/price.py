@@ -221,10 +221,14 @@ def _volunteered(plan: Plan, stages: tuple[StagePrice, ...]) -> str:
 
 def _of_finest_unit(stages: tuple[StagePrice, ...]) -> tuple[Claim, ...]:
     """Where stages promise for different units, what the plan promises for the finest of them."""
-    units = {_two_sided(stage.claims).unit for stage in stages if stage.event is not None and not stage.others}
+    units: set[Unit] = {
+        _two_sided(stage.claims).unit for stage in stages if stage.event is not None and not stage.others
+    }
     if len(units) < 2:
         return ()
-    return (_compose(tuple(stage for stage in stages if not stage.others), min(units, key=COARSENESS.__getitem__)),)
+    return (
+        _compose(tuple(stage for stage in stages if not stage.others), min(units, key=lambda unit: COARSENESS[unit])),
+    )
 
 
 def _if_public(stages: tuple[StagePrice, ...]) -> tuple[Claim, ...]:
