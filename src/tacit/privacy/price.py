@@ -6,11 +6,11 @@ from typing import Any
 
 from tacit.core.plan import Plan, Stage
 from tacit.errors import PlanError
-from tacit.privacy.accounting.events import Event, RawData, Relation, Unbounded, event_to_dict
+from tacit.privacy.accounting.events import Drawn, Event, RawData, Relation, Unbounded, event_to_dict, undrawn
 from tacit.privacy.budget import COARSENESS, Entry
 from tacit.privacy.claim import Claim, Trust, Unit
 from tacit.privacy.mechanism import Mechanism, build_mechanism
-from tacit.privacy.sampler import Exposure, Fitted, build_sampler, sampler_of
+from tacit.privacy.sampler import DRAWN, Exposure, Fitted, build_sampler, sampler_of
 
 _NOTHING = Claim("local", "user", "replace_one", 0.0, 0.0, "run", "corrected", "nobody", ("nothing leaves the device",))
 
@@ -51,6 +51,14 @@ class StagePrice:
             return ()
         times = 1 if self.raw else self.messages if self.covers == 1 else self.covers
         return ((self.event, times),)
+
+    @property
+    def undrawn(self) -> "StagePrice":
+        """The same stage for a device that answers as often as it ever would, whoever chose the cohorts."""
+        if not isinstance(self.event, Drawn):
+            return self
+        claims = tuple(claim for claim in self.claims if claim.per == "run")[1:]
+        return replace(self, claims=claims, event=undrawn(self.event), covers=1)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -123,7 +131,11 @@ def price(plan: Plan, devices: int) -> Price:
     if any(stage.others for stage in stages):
         whole = _with_condition(whole, f"for all other users, each replaced by any user: {_volunteered(plan, stages)}")
     return Price(
-        plan, devices, stages, whole, (*_of_volunteers(plan, stages), *_of_finest_unit(stages), *_if_public(stages))
+        plan,
+        devices,
+        stages,
+        whole,
+        (*_of_volunteers(plan, stages), *_of_finest_unit(stages), *_if_public(stages), *_if_chosen(stages)),
     )
 
 
@@ -162,7 +174,18 @@ def _price_stage(stage: Stage, devices: int, number: int) -> StagePrice:
         return StagePrice((raw,), sampler.sees, event=RawData("raw data"), fitted=sampler.fitted)
     mechanism, exposure = settle(stage, devices, number)
     event, covers = mechanism.event(exposure)
-    return StagePrice(mechanism.claim(exposure), mechanism.visible(), mechanism, exposure, event, covers)
+    priced = StagePrice(mechanism.claim(exposure), mechanism.visible(), mechanism, exposure, event, covers)
+    return _with_undrawn(priced) if isinstance(event, Drawn) else priced
+
+
+def _with_undrawn(stage: StagePrice) -> StagePrice:
+    """The stage with one claim more: what it costs where the server does not draw the cohorts as the plan says."""
+    assert isinstance(stage.event, Drawn)
+    run = _two_sided(stage.claims)
+    epsilon = _epsilon(((undrawn(stage.event), stage.messages),), run.delta, run.relation)
+    words = f"however the cohorts are chosen: a device answers at most {stage.messages} times"
+    rest = tuple(word for word in run.conditions if word != DRAWN)
+    return replace(stage, claims=(*stage.claims, replace(run, epsilon=epsilon, conditions=(words, *rest))))
 
 
 def _compose(stages: tuple[StagePrice, ...], unit: Unit | None = None) -> Claim:
@@ -243,6 +266,14 @@ def _if_public(stages: tuple[StagePrice, ...]) -> tuple[Claim, ...]:
         return ()
     listed = " and ".join(map(str, open_ones))
     return (_with_condition(_compose(rest), f"only if what stage {listed} learned were public, and it was not"),)
+
+
+def _if_chosen(stages: tuple[StagePrice, ...]) -> tuple[Claim, ...]:
+    """What the run costs where the server does not draw the cohorts as the plan says, but chooses them."""
+    covered = [stage for stage in stages if not stage.others] or list(stages)
+    if not any(isinstance(stage.event, Drawn) for stage in covered):
+        return ()
+    return (_compose(tuple(stage.undrawn for stage in covered)),)
 
 
 def _with_condition(claim: Claim, words: str) -> Claim:

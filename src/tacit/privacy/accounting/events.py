@@ -6,6 +6,10 @@ it composes. Noise is the same for all neighbours, so the other events need not 
 `noise` is the standard deviation of the noise divided by the most one device can contribute in L2 norm (the clip
 bound), whatever the neighbouring relation; how much two neighbours can differ (once the bound, or twice) is the
 accountant's business.
+
+`gap` is how far, in total variation, what was sent may be from what is priced: tables of finite precision draw the noise.
+`silence` is a chance too, for each round: that a device which was drawn at random had answered often enough and kept silent.
+The accountant takes both off δ.
 """
 
 from dataclasses import dataclass, fields
@@ -26,6 +30,7 @@ class Pure:
     epsilon: float
     parts: int = 1  # independent parts of epsilon / parts each, which compose more tightly
     relation: Literal["replace_one", "add_remove"] = "replace_one"
+    gap: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,7 @@ class Gaussian:
 
     kind: ClassVar[str] = "gaussian"
     noise: float
+    gap: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,8 @@ class PoissonGaussian:
     kind: ClassVar[str] = "poisson_gaussian"
     noise: float
     rate: float
+    gap: float = 0.0
+    silence: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,8 @@ class FixedGaussian:
     noise: float
     cohort: int
     devices: int
+    gap: float = 0.0
+    silence: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,8 @@ class FixedPure:
     epsilon: float
     cohort: int
     devices: int
+    gap: float = 0.0
+    silence: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -82,7 +94,23 @@ class RawData(Unbounded):
 
 Event = Pure | Gaussian | PoissonGaussian | FixedGaussian | FixedPure | Unbounded
 Spent = tuple[tuple[Event, int], ...]  # the events, and how often each happened
+Drawn = PoissonGaussian | FixedGaussian | FixedPure  # sums over cohorts that were drawn at random
 _KINDS = {kind.kind: kind for kind in (Pure, Gaussian, PoissonGaussian, FixedGaussian, FixedPure, Unbounded, RawData)}
+
+
+def undrawn(event: Event) -> Event:
+    """The same sum for a device that takes part whatever was drawn: nothing is amplified by sampling.
+
+    >>> undrawn(FixedGaussian(2.0, 1, 9))
+    Gaussian(noise=2.0, gap=0.0)
+    """
+    match event:
+        case PoissonGaussian() | FixedGaussian():
+            return Gaussian(event.noise, event.gap)
+        case FixedPure():
+            return Pure(event.epsilon, gap=event.gap)
+        case _:
+            return event
 
 
 def event_to_dict(event: Event) -> dict[str, Any]:
