@@ -12,9 +12,9 @@ from tacit.privacy.accounting.events import Event, Gaussian
 from tacit.privacy.claim import Claim, Per
 from tacit.privacy.mechanism import Spread, delta_setting, epsilon_setting, messages_setting, wire_setting
 from tacit.privacy.mechanisms._parts.clipped_sum import Clipped
-from tacit.privacy.mechanisms._parts.local_dp import ASKED, DRAWN, RELEASED, REPORTS, TOWARDS_SERVER
+from tacit.privacy.mechanisms._parts.local_dp import ASKED, RELEASED, REPORTS, TOWARDS_SERVER
 from tacit.privacy.mechanisms._parts.noise_grid import check_clip, epsilon_with_tables, tables_delta
-from tacit.privacy.sampler import Exposure
+from tacit.privacy.sampler import DRAWN, Exposure
 
 
 class GaussianMechanism(Clipped):
@@ -93,6 +93,8 @@ class GaussianMechanism(Clipped):
         settled = replace(self, delta=delta, cohort=exposure.cohort)
         if self.place == "local":
             settled = replace(settled, messages=exposure.messages)
+        elif exposure.drawn is not None:
+            settled = replace(settled, messages=exposure.answers(delta))
         if self.noise is None:
             # `spent` below is also what is claimed, so the calibrated noise keeps the claim.
             assert self.epsilon is not None
@@ -141,7 +143,7 @@ class GaussianMechanism(Clipped):
         exposure = exposure.at_most(self.messages)
         if self.place == "local":
             return ((Gaussian(self.multiplier), exposure.messages),)
-        return (exposure.gaussian(self.multiplier),)
+        return (exposure.gaussian(self.multiplier, self.delta or 0.0),)
 
     def event(self, exposure: Exposure) -> tuple[Event, int]:
         """One message; or, for randomly drawn cohorts, all rounds together."""

@@ -94,7 +94,7 @@ class Bits(Local):
         presence, swap, _ = self.epsilons()
         if self.kind == "asymmetric":
             return Unbounded(_ZERO_PROVES), 1
-        return bounded(swap if self.kind == "unary" else presence), 1
+        return bounded(swap) if self.kind == "unary" else bounded(presence, relation="add_remove"), 1
 
     def claim(self, exposure: Exposure) -> tuple[Claim, ...]:
         """The promise first; then the other relations."""
@@ -131,9 +131,9 @@ class Bits(Local):
         return {**super().describe(), "p": p, "q": q}
 
 
-def bounded(epsilon: float, parts: int = 1) -> Event:
+def bounded(epsilon: float, parts: int = 1, relation: Literal["replace_one", "add_remove"] = "replace_one") -> Event:
     """A message of this ε, which may be infinite."""
-    return Unbounded(_CERTAIN) if math.isinf(epsilon) else Pure(epsilon, parts)
+    return Unbounded(_CERTAIN) if math.isinf(epsilon) else Pure(epsilon, parts, relation)
 
 
 def odds_of(form: Form, epsilon: float) -> tuple[float, float]:
