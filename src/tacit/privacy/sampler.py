@@ -54,24 +54,24 @@ class Exposure(NamedTuple):
         chance = self.devices * bdtrc(counts, self.rounds, min(1.0, self.cohort / self.devices))
         return min(self.messages, max(1, int(np.argmax((chance <= _SILENCED * delta) | (counts == self.rounds)))))
 
-    def gaussian(self, noise: float, delta: float) -> tuple[Event, int]:
+    def gaussian(self, noise: float, delta: float, gap: float = 0.0) -> tuple[Event, int]:
         """The event of a sum with Gaussian noise, and how often it happens to one device; decided only here.
 
         A device that stops after fewer messages than draws at random may ask for is no longer drawn at random alone, so it
         gets no amplification by sampling.
         """
         if not self._amplified(delta):
-            return Gaussian(noise), self.messages
+            return Gaussian(noise, gap), self.messages
         silence = self._silence(delta)
         if self.drawn == "poisson":
-            return PoissonGaussian(noise, self.cohort / self.devices, silence=silence), self.rounds
-        return FixedGaussian(noise, round(self.cohort), self.devices, silence=silence), self.rounds
+            return PoissonGaussian(noise, self.cohort / self.devices, gap, silence), self.rounds
+        return FixedGaussian(noise, round(self.cohort), self.devices, gap, silence), self.rounds
 
-    def pure(self, epsilon: float, delta: float) -> tuple[Event, int]:
+    def pure(self, epsilon: float, delta: float, gap: float = 0.0) -> tuple[Event, int]:
         """The same for sums whose noise is pure ε for their members, under replace-one."""
         if self.drawn == "fixed" and self._amplified(delta):
-            return FixedPure(epsilon, round(self.cohort), self.devices, silence=self._silence(delta)), self.rounds
-        return Pure(epsilon), self.messages
+            return FixedPure(epsilon, round(self.cohort), self.devices, gap, self._silence(delta)), self.rounds
+        return Pure(epsilon, gap=gap), self.messages
 
     def _amplified(self, delta: float) -> bool:
         return self.drawn is not None and self.messages >= self._replace(messages=self.rounds).answers(delta)
