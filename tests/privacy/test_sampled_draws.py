@@ -62,15 +62,26 @@ def test_fair_draws_hardly_ever_meet_the_cap(rounds, rate, devices, delta):
 
 
 def test_what_a_fair_draw_may_silence_is_taken_off_delta():
-    event, rounds = Fixed(count=1).exposure(30, 9).gaussian(2.0, 1e-5)
+    exposure = Fixed(count=1).exposure(30, 9)
+    cap = exposure.answers(1e-5)
+    event, rounds = exposure.at_most(cap).gaussian(2.0, 1e-5)
     assert isinstance(event, FixedGaussian)
-    assert math.isclose(event.silence * rounds, 1e-11)
+    chance = event.silence * rounds
+    assert math.isclose(chance, 9 * binom.sf(cap, 30, 1 / 9), rel_tol=1e-9)
     plain = FixedGaussian(2.0, 1, 9)
     for delta in (1e-5, 1e-6):
         epsilon = compose([(event, rounds)], delta).epsilon
-        lost = 1e-11 * (1 + math.exp(epsilon))
+        lost = chance * (1 + math.exp(epsilon))
         assert math.isclose(epsilon, compose([(plain, rounds)], delta - lost).epsilon, rel_tol=1e-9)
         assert epsilon > compose([(plain, rounds)], delta).epsilon
+
+
+def test_a_large_epsilon_leaves_less_to_chance():
+    exposure = Poisson(rate=1 / 9).exposure(30, 9)
+    assert exposure.answers(1e-5, 1.0) == exposure.answers(1e-5) < exposure.answers(1e-5, 20.0) < 30
+    loud = price(plan_with({"mechanism": "gaussian", "noise": 0.8}, {"sampler": "fixed", "count": 1}, 30), 9)
+    assert 10 < loud.whole.epsilon < 25
+    assert isinstance(loud.stages[0].event, FixedGaussian)
 
 
 def test_where_silence_costs_more_than_delta_there_is_no_amplification():
