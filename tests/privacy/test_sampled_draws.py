@@ -79,7 +79,7 @@ def test_what_a_fair_draw_may_silence_is_taken_off_delta():
 def test_a_large_epsilon_leaves_less_to_chance():
     exposure = Poisson(rate=1 / 9).exposure(30, 9)
     assert exposure.answers(1e-5, 1.0) == exposure.answers(1e-5) < exposure.answers(1e-5, 20.0) < 30
-    loud = price(plan_with({"mechanism": "gaussian", "noise": 0.8}, {"sampler": "fixed", "count": 1}, 30), 9)
+    loud = price(plan_with({"mechanism": "gaussian", "noise": 1.2}, {"sampler": "fixed", "count": 1}, 30), 9)
     assert 10 < loud.whole.epsilon < 25
     assert isinstance(loud.stages[0].event, FixedGaussian)
 
