@@ -94,7 +94,7 @@ class GaussianMechanism(Clipped):
         if self.place == "local":
             settled = replace(settled, messages=exposure.messages)
         elif exposure.drawn is not None:
-            settled = replace(settled, messages=exposure.answers(delta))
+            settled = replace(settled, messages=exposure.answers(delta, self._expected(settled, exposure)))
         if self.noise is None:
             # `spent` below is also what is claimed, so the calibrated noise keeps the claim.
             assert self.epsilon is not None
@@ -109,6 +109,12 @@ class GaussianMechanism(Clipped):
         settled.grid(1)  # refuses an impossible split of the noise, or too much of it
         settled.check_promise(exposure)
         return settled
+
+    def _expected(self, settled: "GaussianMechanism", exposure: Exposure) -> float:
+        """About the ε of the run, before it is known after how many reports a device falls silent."""
+        if self.noise is None:
+            return self.epsilon or 0.0
+        return next(claim.epsilon for claim in settled.claim(exposure) if claim.per == "run")
 
     def _of_share(self, found: float, event: Event) -> float:
         """The noise of a share of the promise: multipliers z/√s compose to z where Σ s = 1."""

@@ -127,12 +127,18 @@ class Laplace(Local, IntegerSums):
         self._check_noise()
         exposure = exposure.at_most(self.messages)
         if self.central:
-            exposure = exposure.at_most(exposure.answers(self.delta or 0.0))
+            exposure = exposure.at_most(exposure.answers(self.delta or 0.0, self._expected(exposure)))
         settled = replace(self, messages=exposure.messages, cohort=exposure.cohort if self.central else None)
         if self.scale is None and self.epsilon_per_message is None:
             settled = replace(settled, epsilon_per_message=self._of_a_sum(exposure))
         settled.check_promise(exposure)
         return settled
+
+    def _expected(self, exposure: Exposure) -> float:
+        """About the ε of the run, before it is known after how many sums a device falls silent."""
+        if self.scale is None and self.epsilon_per_message is None:
+            return self.epsilon or 0.0
+        return next(claim.epsilon for claim in self.claim(exposure) if claim.per == "run")
 
     def _check_noise(self) -> None:
         """Refuse a bound or a scale that no grid is for."""
