@@ -12,6 +12,7 @@ from tacit.privacy.claim import Claim, Relation, Trust
 from tacit.privacy.mechanism import Mechanism, build_mechanism
 from tacit.privacy.sampler import Exposure, Fitted, build_sampler, sampler_of
 
+SEEDED = "simulated: the noise follows from the seed of the run, and whoever knows the seed can subtract it"
 _NOTHING = Claim("local", "user", "replace_one", 0.0, 0.0, "run", "corrected", "nobody", ("nothing leaves the device",))
 
 
@@ -123,6 +124,20 @@ def price(plan: Plan, devices: int) -> Price:
     if any(stage.others for stage in stages):
         whole = _with_condition(whole, f"for all other users, each replaced by any user: {_volunteered(plan, stages)}")
     return Price(plan, devices, stages, whole, (*_of_volunteers(plan, stages), *_if_public(stages)))
+
+
+def of_simulation(price: Price) -> Price:
+    """The price of a simulated run: every claim that rests on noise has the condition that the seed stays secret."""
+
+    def seeded(claim: Claim) -> Claim:
+        rests_on_noise = 0 < claim.epsilon < math.inf
+        return replace(claim, conditions=(*claim.conditions, SEEDED)) if rests_on_noise else claim
+
+    def each(claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
+        return tuple(seeded(claim) for claim in claims)
+
+    stages = tuple(replace(stage, claims=each(stage.claims)) for stage in price.stages)
+    return replace(price, stages=stages, whole=seeded(price.whole), beside=each(price.beside))
 
 
 def _check_shares(plan: Plan, whole: Claim) -> None:
