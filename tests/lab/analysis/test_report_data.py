@@ -120,7 +120,7 @@ def test_noise_at_the_server_shows_the_report_and_what_is_released():
     found = sample_message.sample_message(run)
     (seen,), (released,) = found["views"], found["released"]["views"]
     assert seen["separation"] == 1.0
-    assert math.dist([row["along"] for row in seen["rows"]], [0] * 16) == pytest.approx(0.5, rel=1e-3)  # clipped
+    assert math.dist([row["along"] for row in seen["rows"]], [0] * 16) == pytest.approx(0.5, rel=0.05)  # clipped, and on a grid
     assert found["released"]["reports"] == len(WORLD)
     assert released["zero"] == 0
 
@@ -275,7 +275,7 @@ def test_a_plan_without_a_promise_has_no_reach():
 def test_an_epsilon_out_of_sight_is_zero_or_infinite():
     plan = load_plan("popularity").with_setting("privacy", {"mechanism": "randomized_response", "epsilon": 1.0})
     many = feasible_epsilons(plan, 10**12, (200,))
-    alone = feasible_epsilons(plan.with_setting("privacy", {"mechanism": "laplace", "epsilon": 1.0}), 1, (10**9,))
+    alone = feasible_epsilons(plan.with_setting("privacy", {"mechanism": "laplace", "epsilon": 1.0}), 1, (2**22,))
     assert many is not None
     assert many["workable"] == 0
     assert alone is not None
