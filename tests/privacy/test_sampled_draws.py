@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from support.toys import Hand, small_world
-from tacit.device.round import step
+from support.toys import Hand, seeded_step, small_world
 from tacit.lab.plans.loader import complete, load_plan
 from tacit.lab.runs.run import simulate
 from tacit.privacy.accounting.accountant import compose
@@ -39,7 +38,7 @@ def test_a_device_that_is_asked_every_time_falls_silent():
     own = hand.own(0)
     home, answers = hand.home(0, own), 0
     for number in range(30):
-        home, report = step(hand.method, priced.mechanism, 0, open_round(number, hand.params), home, own)
+        home, report = seeded_step(hand.method, priced.mechanism, 0, open_round(number, hand.params), home, own)
         answers += int(report.sent)
         assert bool(report.sent) or not np.asarray(report.payload["items"]).any()
     assert answers == priced.messages < 30
@@ -128,7 +127,8 @@ def test_without_sampling_there_is_nothing_to_say_twice():
 
 def test_fewer_messages_than_the_cap_have_no_amplification():
     few = price(plan_with({**NOISY, "messages": 3}, {"sampler": "fixed", "count": 1}, 30), 9).stages[0]
-    assert (few.event, few.messages) == (Gaussian(2.0), 3)
+    assert isinstance(few.event, Gaussian)
+    assert few.messages == 3
     many = price(plan_with({**NOISY, "messages": 29}, {"sampler": "fixed", "count": 1}, 30), 9).stages[0]
     assert isinstance(many.event, FixedGaussian)
     assert many.messages == price(ONE_OF_NINE, 9).stages[0].messages

@@ -206,13 +206,14 @@ def _compose(stages: tuple[StagePrice, ...], unit: Unit | None = None) -> Claim:
         differ = ("stages protect different units, so no single number covers the plan; see each stage",)
         return replace(runs[0], epsilon=math.inf, unit="user", conditions=differ)
     relation = "replace_one" if len(units) > 1 else _common(tuple(run.relation for run in runs))
-    delta = max(run.delta for run in runs)
     spent = tuple(part for stage in costly for part in stage.spent)
+    promised = any(getattr(stage.mechanism, "delta", None) for stage in costly)
+    delta = max(run.delta for run in runs) if promised else math.fsum(run.delta for run in runs)
     return Claim(
         "local" if all(run.model == "local" for run in runs) else "central",
         unit or runs[0].unit,
         relation,
-        _epsilon(spent, delta, relation),
+        _epsilon(spent, delta if promised else 0.0, relation),
         delta,
         "run",
         "paper" if any(run.fidelity == "paper" for run in runs) else "corrected",

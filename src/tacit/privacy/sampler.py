@@ -60,24 +60,24 @@ class Exposure(NamedTuple):
 
         return np.minimum(1.0, self.devices * bdtrc(counts, self.rounds, min(1.0, self.cohort / self.devices)))
 
-    def gaussian(self, noise: float, delta: float) -> tuple[Event, int]:
+    def gaussian(self, noise: float, delta: float, gap: float = 0.0) -> tuple[Event, int]:
         """The event of a sum with Gaussian noise, and how often it happens to one device; decided only here.
 
         A device that stops after fewer messages than draws at random may ask for is no longer drawn at random alone, so it
         gets no amplification by sampling.
         """
         if (silence := self._silence(delta)) is None:
-            return Gaussian(noise), self.messages
+            return Gaussian(noise, gap), self.messages
         if self.drawn == "poisson":
-            return PoissonGaussian(noise, self.cohort / self.devices, silence=silence), self.rounds
-        return FixedGaussian(noise, round(self.cohort), self.devices, silence=silence), self.rounds
+            return PoissonGaussian(noise, self.cohort / self.devices, gap, silence), self.rounds
+        return FixedGaussian(noise, round(self.cohort), self.devices, gap, silence), self.rounds
 
-    def pure(self, epsilon: float, delta: float) -> tuple[Event, int]:
+    def pure(self, epsilon: float, delta: float, gap: float = 0.0) -> tuple[Event, int]:
         """The same for sums whose noise is pure ε for their members, under replace-one."""
         silence = self._silence(delta)
         if self.drawn == "fixed" and silence is not None:
-            return FixedPure(epsilon, round(self.cohort), self.devices, silence=silence), self.rounds
-        return Pure(epsilon), self.messages
+            return FixedPure(epsilon, round(self.cohort), self.devices, gap, silence), self.rounds
+        return Pure(epsilon, gap=gap), self.messages
 
     def _silence(self, delta: float) -> float | None:
         """The chance, for each round, that any device keeps silent although it was drawn fairly; None: not drawn fairly."""

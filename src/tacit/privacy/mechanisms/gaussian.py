@@ -13,7 +13,7 @@ from tacit.privacy.claim import Claim, Per
 from tacit.privacy.mechanism import Spread, delta_setting, epsilon_setting, messages_setting, wire_setting
 from tacit.privacy.mechanisms._parts.clipped_sum import Clipped
 from tacit.privacy.mechanisms._parts.local_dp import ASKED, RELEASED, REPORTS, TOWARDS_SERVER
-from tacit.privacy.mechanisms._parts.noise_grid import check_clip, epsilon_with_tables, tables_delta
+from tacit.privacy.mechanisms._parts.noise_grid import GAP, check_clip
 from tacit.privacy.sampler import DRAWN, Exposure
 
 
@@ -99,16 +99,15 @@ class GaussianMechanism(Clipped):
             # `spent` below is also what is claimed, so the calibrated noise keeps the claim.
             assert self.epsilon is not None
             settled = replace(settled, noise=0.0)
-            draws = settled.spent(exposure)[0][1]
             found = accountant.calibrate(
                 lambda found: replace(settled, noise=found).spent(exposure),
                 self.epsilon,
-                max(0.0, delta - tables_delta(draws, self.epsilon)),
+                delta,
                 self.relation(exposure),
             )
             settled = replace(settled, noise=self._of_share(found, settled.spent(exposure)[0][0]))
-        settled.check_promise(exposure)
         settled.grid(1)  # refuses an impossible split of the noise, or too much of it
+        settled.check_promise(exposure)
         return settled
 
     def _expected(self, settled: "GaussianMechanism", exposure: Exposure) -> float:
@@ -148,8 +147,8 @@ class GaussianMechanism(Clipped):
         """The events of one device in the run."""
         exposure = exposure.at_most(self.messages)
         if self.place == "local":
-            return ((Gaussian(self.multiplier), exposure.messages),)
-        return (exposure.gaussian(self.multiplier, self.delta or 0.0),)
+            return ((Gaussian(self.multiplier, GAP), exposure.messages),)
+        return (exposure.gaussian(self.multiplier, self.delta or 0.0, GAP),)
 
     def event(self, exposure: Exposure) -> tuple[Event, int]:
         """One message; or, for randomly drawn cohorts, all rounds together."""
@@ -181,8 +180,7 @@ class GaussianMechanism(Clipped):
         from tacit.privacy.accounting import accountant
 
         delta = self.delta or 0.0
-        draws = sum(count for _, count in spent)
-        epsilon = epsilon_with_tables(lambda left: accountant.compose(spent, left, relation).epsilon, delta, draws)
+        epsilon = accountant.compose(spent, delta, relation).epsilon
         words = () if model == "local" else _central_words(spent[0][0])
         trust = "nobody" if model == "local" else "server"
         return Claim(model, "user", relation, epsilon, delta, per, "corrected", trust, words)

@@ -26,13 +26,13 @@ from tacit.privacy.mechanisms._parts.local_dp import (
     Local,
 )
 from tacit.privacy.mechanisms._parts.noise_grid import (
+    GAP,
     NoiseGrid,
     add_noise,
     check_clip,
     check_headroom,
     draw_noise,
     laplace_grid,
-    tables_delta,
 )
 from tacit.privacy.mechanisms._parts.summed import IntegerSums, for_each_weight, size_of
 from tacit.privacy.sampler import DRAWN, Exposure
@@ -150,10 +150,9 @@ class Laplace(Local, IntegerSums):
         """The largest ε of one sum such that all of them together cost at most what is promised."""
         from tacit.privacy.accounting import accountant
 
-        event, count = exposure.pure(1.0, self.delta or 0.0)
+        event, count = exposure.pure(1.0, self.delta or 0.0, GAP)
         assert self.epsilon is not None
-        delta = max(0.0, (self.delta or 0.0) - self.tables_delta(count, self.epsilon / count))
-        share = accountant.per_message(self.epsilon, count, delta)
+        share = accountant.per_message(self.epsilon, count, self.left_of_delta(count))
         return accountant.unamplified(share, event.cohort / event.devices) if isinstance(event, FixedPure) else share
 
     def grid(self, numbers: int) -> NoiseGrid:
@@ -161,11 +160,8 @@ class Laplace(Local, IntegerSums):
         people = self._planned if self.central else 1
         if self.clip == "none":  # a bound of so many steps that it is none, each a 256th of the scale
             grid = laplace_grid(Fraction(_FINE, _NO_BOUND), "elements", numbers, 1, _NO_BOUND)
-        elif self.scale is not None:
-            grid = laplace_grid(Fraction(self.scale) / Fraction(self.bound), self.clip, numbers, people)
         else:
-            differ = 2 * (numbers if self.clip == "elements" else 1)
-            grid = laplace_grid(differ / Fraction(self.share), self.clip, numbers, people)
+            grid = laplace_grid(self.ratio(numbers), self.clip, numbers, people)
         check_headroom(grid, "central" if self.central else "local")
         return grid
 
@@ -211,9 +207,10 @@ class Laplace(Local, IntegerSums):
         norm = sum(int(np.abs(np.asarray(leaf, np.int64)).sum()) for leaf in jax.tree.leaves(payload))
         return "" if norm <= bound else f"its sizes must sum to at most {bound}, got {norm}"
 
-    def tables_delta(self, messages: int, epsilon: float) -> float:
+    @property
+    def gap(self) -> float:
         """That of the tables of discrete Laplace noise."""
-        return tables_delta(messages, epsilon)
+        return GAP
 
     @property
     def _planned(self) -> float:
@@ -223,10 +220,13 @@ class Laplace(Local, IntegerSums):
 
     def noise_scale(self, numbers: int) -> float:
         """b: 2DB/ε for elements, 2B/ε for the whole."""
+        return self.scale if self.scale is not None else float(self.ratio(numbers)) * self.bound
+
+    def ratio(self, numbers: int) -> Fraction:
+        """b/B, exactly."""
         if self.scale is not None:
-            return self.scale
-        differ = 2 * self.bound * (numbers if self.clip == "elements" else 1)
-        return differ / self.share
+            return Fraction(self.scale) / Fraction(self.bound)
+        return 2 * (numbers if self.clip == "elements" else 1) / Fraction(self.share)
 
     def event(self, exposure: Exposure) -> tuple[Event, int]:
         """Pure ε, or nothing finite without a bound."""
@@ -234,7 +234,7 @@ class Laplace(Local, IntegerSums):
             return NO_BOUND_EVENT, 1
         if not self.central:
             return super().event(exposure)
-        event, count = exposure.at_most(self.messages).pure(self.share, self.delta or 0.0)
+        event, count = exposure.at_most(self.messages).pure(self.share, self.delta or 0.0, GAP)
         return event, count if isinstance(event, FixedPure) else 1
 
     def claim(self, exposure: Exposure) -> tuple[Claim, ...]:
@@ -245,7 +245,7 @@ class Laplace(Local, IntegerSums):
         return self.claims(exposure, self.event(exposure)[0], "replace_one", words)
 
     def _central(self, exposure: Exposure) -> tuple[Claim, ...]:
-        event, count = exposure.at_most(self.messages).pure(self.share, self.delta or 0.0)
+        event, count = exposure.at_most(self.messages).pure(self.share, self.delta or 0.0, GAP)
         words = (RELEASED, *((DRAWN,) if isinstance(event, FixedPure) else ()))
 
         def one(count: int, delta: float, per: Per) -> Claim:

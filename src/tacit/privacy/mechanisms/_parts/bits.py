@@ -160,11 +160,15 @@ def thresholds_of(p: float, q: float) -> Thresholds:
 
 
 def uniform_words(key: jax.Array, count: int) -> jax.Array:
-    """So many independent 32-bit integers: threefry-2x32 in counter mode, two a block.
+    """So many independent 32-bit integers, from a key of any generator: of threefry in a simulation, of ChaCha20 on a device.
 
-    `jax.random.bits` draws from the same generator; written out in one piece it takes a fraction of the time.
+    For threefry-2x32, in counter mode and two a block, `jax.random.bits` written out in one piece takes a fraction of the
+    time.
     """
-    key0, key1 = jax.random.key_data(key)
+    data = jax.random.key_data(key)
+    if data.shape != (2,):
+        return jax.random.bits(key, (count,), jnp.uint32)
+    key0, key1 = data
     half = -(-count // 2)
     counter = jnp.arange(half, dtype=jnp.uint32)
     return jnp.concatenate(threefry(key0, key1, counter, counter + np.uint32(half)))[:count]
