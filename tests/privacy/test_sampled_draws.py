@@ -14,7 +14,6 @@ from tacit.privacy.accounting.accountant import compose
 from tacit.privacy.accounting.events import FixedGaussian, FixedPure, Gaussian, PoissonGaussian, Pure
 from tacit.privacy.card import card, to_markdown
 from tacit.privacy.mechanism import build_mechanism
-from tacit.privacy.mechanisms._parts.noise_grid import GAP
 from tacit.privacy.price import price
 from tacit.privacy.sampler import Fixed, Poisson, Volunteers
 from tacit.server.round import open_round
@@ -128,7 +127,8 @@ def test_without_sampling_there_is_nothing_to_say_twice():
 
 def test_fewer_messages_than_the_cap_have_no_amplification():
     few = price(plan_with({**NOISY, "messages": 3}, {"sampler": "fixed", "count": 1}, 30), 9).stages[0]
-    assert (few.event, few.messages) == (Gaussian(2.0, GAP), 3)
+    assert isinstance(few.event, Gaussian)
+    assert few.messages == 3
     many = price(plan_with({**NOISY, "messages": 29}, {"sampler": "fixed", "count": 1}, 30), 9).stages[0]
     assert isinstance(many.event, FixedGaussian)
     assert many.messages == price(ONE_OF_NINE, 9).stages[0].messages
