@@ -13,6 +13,8 @@ from tacit.errors import PlanError
 from tacit.privacy.mechanisms._parts import integer_grid as ig
 from tacit.privacy.mechanisms._parts.integer_grid import Grid, check_clip, check_headroom, gaussian_grid, laplace_grid
 
+pytestmark = pytest.mark.bitwise
+
 rounded = jax.jit(ig.round_to_grid, static_argnums=3)
 within = jax.jit(ig.within, static_argnums=1)
 GRIDS = (gaussian_grid(1.0, 6), gaussian_grid(20.0, 6, 100), laplace_grid(2.0, "l1"), laplace_grid(50.0, "elements"))
