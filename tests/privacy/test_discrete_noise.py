@@ -29,6 +29,8 @@ from tacit.privacy.mechanisms._parts.discrete_noise import (
     spare_pairs,
 )
 
+pytestmark = pytest.mark.bitwise
+
 # ---- Worked draws ----
 
 
