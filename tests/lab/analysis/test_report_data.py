@@ -120,7 +120,9 @@ def test_noise_at_the_server_shows_the_report_and_what_is_released():
     found = sample_message.sample_message(run)
     (seen,), (released,) = found["views"], found["released"]["views"]
     assert seen["separation"] == 1.0
-    assert math.dist([row["along"] for row in seen["rows"]], [0] * 16) == pytest.approx(0.5, rel=0.05)  # clipped, and on a grid
+    assert math.dist([row["along"] for row in seen["rows"]], [0] * 16) == pytest.approx(
+        0.5, rel=0.05
+    )  # clipped, and on a grid
     assert found["released"]["reports"] == len(WORLD)
     assert released["zero"] == 0
 
