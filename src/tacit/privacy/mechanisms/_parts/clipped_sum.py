@@ -37,7 +37,8 @@ from tacit.core.integer_grid import (
     from_vector,
     round_to_grid,
     to_numpy,
-    to_vector,
+    values_of,
+    with_values,
 )
 from tacit.core.sparse_rows import dense_tree
 from tacit.errors import PlanError
@@ -128,13 +129,13 @@ class Clipped(IntegerSums):
 
     def encode(self, key: jax.Array, update: dict, public_state: dict) -> Any:
         """The integers of x·min(1, C/‖x‖₂), with noise where the place is local, or with one more where the bound moves."""
-        clip, tree = self._clip(public_state), dense_tree(update)
-        x = to_vector(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tree))
-        grid, (rounding, noise) = self.grid(x.size), jax.random.split(key)
+        clip = self._clip(public_state)
+        grid, (rounding, noise) = self.grid(size_of(update)), jax.random.split(key)
+        x, rest = values_of(update)
         q = round_to_grid(jax.random.bits(rounding, (), jnp.uint32), x, clip, grid)
+        payload = dense_tree(with_values(q, rest))
         if self.place == "local":
-            q = q + draw_noise(noise, grid, q.shape)
-        payload = from_vector(q, tree)
+            payload = jax.tree.map(jnp.add, payload, from_vector(draw_noise(noise, grid, (size_of(update),)), payload))
         return payload if self.quantile is None else {**payload, WITHIN: within_bit(norm_of(x), clip)}
 
     def largest(self, numbers: int) -> int:
