@@ -227,6 +227,7 @@ def test_a_server_that_is_killed_while_it_closes_closes_the_round_again(deployme
     )
 
 
+@pytest.mark.bitwise
 def test_a_server_with_momentum_restarts_after_every_round(tmp_path):
     """What is left of earlier rounds is in the server's checkpoint: bit for bit the server that went on."""
     server = {"rule": "sgd", "rate": 0.5, "momentum": 0.9, "scale": "mean"}
@@ -302,6 +303,7 @@ def test_a_round_reaches_its_goal_without_everybody(tmp_path):
     assert deployment.session.late == 1
 
 
+@pytest.mark.bitwise
 def test_too_few_reports_release_nothing_and_the_round_is_opened_again(tmp_path):
     plan = choose("fcf", {"rounds": 1, "hyper.dim": 2})
     deployment = Deployment(tmp_path, plan, short_world(9), (1, 4, 4), minimum=5, tries=2).enrol()

@@ -12,6 +12,7 @@ from tacit.privacy.claim import Claim, Trust, Unit
 from tacit.privacy.mechanism import Mechanism, build_mechanism
 from tacit.privacy.sampler import DRAWN, Exposure, Fitted, build_sampler, sampler_of
 
+SEEDED = "simulated: the noise follows from the seed of the run, and whoever knows the seed can subtract it"
 _NOTHING = Claim("local", "user", "replace_one", 0.0, 0.0, "run", "corrected", "nobody", ("nothing leaves the device",))
 
 
@@ -137,6 +138,20 @@ def price(plan: Plan, devices: int) -> Price:
         whole,
         (*_of_volunteers(plan, stages), *_of_finest_unit(stages), *_if_public(stages), *_if_chosen(stages)),
     )
+
+
+def of_simulation(price: Price) -> Price:
+    """The price of a simulated run: every claim that rests on noise has the condition that the seed stays secret."""
+
+    def seeded(claim: Claim) -> Claim:
+        rests_on_noise = 0 < claim.epsilon < math.inf
+        return replace(claim, conditions=(*claim.conditions, SEEDED)) if rests_on_noise else claim
+
+    def each(claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
+        return tuple(seeded(claim) for claim in claims)
+
+    stages = tuple(replace(stage, claims=each(stage.claims)) for stage in price.stages)
+    return replace(price, stages=stages, whole=seeded(price.whole), beside=each(price.beside))
 
 
 def _check_shares(plan: Plan, whole: Claim) -> None:

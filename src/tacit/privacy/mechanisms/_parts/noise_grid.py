@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.core.integer_grid import Grid, Norm, add_int64, from_vector, is_int64, l2_grid, magnitude, widen
+from tacit.core.integer_grid import Grid, Norm, add_int64, from_vector, is_int64, l2_grid, sizes_of, widen
 from tacit.errors import PlanError
 from tacit.privacy.mechanisms._parts.discrete_noise import (
     MAX_SCALE,
@@ -138,7 +138,7 @@ def add_noise(key: jax.Array, grid: NoiseGrid, sums: Any) -> Any:
 
 def in_range(payload: Any, grid: NoiseGrid) -> jax.Array:
     """Whether a payload with noise is one that a device can have made: every |number| ≤ largest + reach."""
-    return magnitude(payload).max(initial=np.uint32(0)) <= grid.largest + grid.reach
+    return sizes_of(payload).max(initial=np.uint32(0)) <= grid.largest + grid.reach
 
 
 # ---- Limits ----
