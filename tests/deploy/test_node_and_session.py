@@ -533,6 +533,24 @@ def test_pooled_plans_are_not_deployed(tmp_path):
         make_bundle(tmp_path / "bundle", choose("bpr-mf"), short_world(3).catalog, 3)
 
 
+def test_a_plan_with_a_bound_that_unbinds_is_refused_at_home(tmp_path, monkeypatch):
+    """A server that does not check its own plan makes a folder with a clip at which nothing is clipped."""
+    plan = choose(
+        "fcf", {"rounds": 1, "hyper.dim": 2, "privacy": {"mechanism": "gaussian", "epsilon": 1.0, "clip": 1e-25}}
+    )
+    with monkeypatch.context() as careless:
+        careless.setattr("tacit.privacy.mechanisms.gaussian.check_clip", lambda name, clip: None)
+        deployment = Deployment(tmp_path, plan, short_world(3), (1, 2))
+        hello = deployment.session.hello()
+    node = deployment.nodes[names(deployment)[0]]
+    refused = post(node, hello).refused
+    assert "privacy.clip must be from 1e-12 to 1e+12, got 1e-25" in refused
+    assert "\n" not in refused
+    with pytest.raises(PlanError, match=r"privacy\.clip must be from"):
+        Store(tmp_path / "fresh").create().install(tmp_path / "bundle")
+    assert not Store(tmp_path / "fresh").digests()
+
+
 def test_a_key_is_never_copied_to_a_device(deployment):
     (deployment.folder / "bundle" / "server.key").write_text("secret")
     store = Store(deployment.folder / "fresh").create()

@@ -502,9 +502,13 @@ def test_what_cannot_be_accounted_for_is_refused(events, delta, relation, senten
 
 
 def test_budgets_that_make_no_sense_are_refused():
-    with pytest.raises(PlanError, match="epsilon must be above 0 and finite to find noise for it, got 0"):
+    with pytest.raises(
+        PlanError, match=r"epsilon must be above 0 and finite, at most 1e\+06, to find noise for it, got 0"
+    ):
         per_message(0, 3, 0.0)
-    with pytest.raises(PlanError, match="epsilon must be above 0 and finite to find noise for it, got inf"):
+    with pytest.raises(
+        PlanError, match=r"epsilon must be above 0 and finite, at most 1e\+06, to find noise for it, got inf"
+    ):
         calibrate(lambda noise: [(Gaussian(noise), 1)], math.inf, 1e-6)
     with pytest.raises(PlanError, match="messages and parts must be at least 1, got 0 and 1"):
         per_message(1.0, 0, 0.0)

@@ -22,7 +22,15 @@ from functools import lru_cache
 from typing import get_args
 
 from tacit.errors import PlanError
-from tacit.privacy.accounting.events import Event, FixedGaussian, FixedPure, PoissonGaussian, Spent, Unbounded
+from tacit.privacy.accounting.events import (
+    Event,
+    FixedGaussian,
+    FixedPure,
+    PoissonGaussian,
+    Spent,
+    Unbounded,
+    check_least_delta,
+)
 from tacit.privacy.claim import Relation, Unit
 
 DAY = 86_400.0  # seconds
@@ -50,6 +58,7 @@ class Budget:
             raise PlanError(f"Budget.epsilon must be above 0 (inf is allowed), got {self.epsilon!r}.")
         if not 0 <= self.delta < 1:
             raise PlanError(f"Budget.delta must be at least 0 and below 1, got {self.delta!r}.")
+        check_least_delta(self.delta, "Budget.delta")
         if self.days is not None and not 0 < self.days < math.inf:
             raise PlanError(f"Budget.days must be above 0 and finite, or None for life, got {self.days!r}.")
         _one_of("Budget.unit", self.unit, COARSENESS)

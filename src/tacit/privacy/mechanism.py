@@ -181,7 +181,9 @@ def wire_setting() -> Any:
 
 def epsilon_setting() -> Any:
     """The `epsilon` and `epsilon_per_message` fields of mechanisms that promise one."""
-    return setting(None, at_least=1e-6)  # below, the noise is lost in its own rounding
+    return setting(
+        None, at_least=1e-6, at_most=1e6
+    )  # below, the noise is lost in its own rounding; above, there is none
 
 
 def delta_setting() -> Any:

@@ -34,7 +34,7 @@ from tacit.device.node.history_file import NodeHistories, read_history_file
 from tacit.device.node.sharing import SharingChoice, apply_choices
 from tacit.device.node.store import RunStore, Sent, Store
 from tacit.device.round import Home
-from tacit.errors import DeviceError, WireError
+from tacit.errors import DeviceError, PlanError, WireError
 from tacit.privacy.budget import Entry
 from tacit.privacy.mechanism import empty_total
 from tacit.privacy.price import ledger_entry_of
@@ -170,7 +170,7 @@ class Node:
         if request.kind != "hello" and request.to != self.store.name:
             raise RefusalError("This request is meant for another device.")
         if request.digest not in self._bundles:
-            self._bundles[request.digest] = self.store.bundle(request.digest)
+            self._bundles[request.digest] = _priced(self.store.bundle(request.digest))
         bundle = self._bundles[request.digest]
         if bundle.server and not has_valid_signature(bundle.server, request):
             raise RefusalError("This request is not signed by the server whose key is in the plan folder.")
@@ -291,6 +291,15 @@ def question_of(bundle: Bundle, request: Request) -> bytes:
     for part in (*arrays, request.params, request.public_state):
         digest.update(len(part).to_bytes(8, "little") + part)
     return digest.digest()
+
+
+def _priced(bundle: Bundle) -> Bundle:
+    """The plan folder, if its plan has a price: one with settings that no noise is for has none."""
+    try:
+        _ = bundle.price
+    except PlanError as problem:  # its text quotes the plan, which the server knows
+        raise RefusalError(f"This device cannot take part in plan {bundle.plan.name!r}: {problem}") from None
+    return bundle
 
 
 def _file_state(path: Path) -> object:

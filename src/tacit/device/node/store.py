@@ -161,6 +161,7 @@ class Store:
     def install(self, folder: str | Path) -> Bundle:
         """Copy a plan folder, and take part in its rounds from now on."""
         bundle = read_bundle(folder)
+        _ = bundle.price  # refuses settings that no noise is for, before anything is kept
         target = self.path / "plans" / bundle.digest
         if not target.exists():
             partial = target.with_name(target.name + ".partial")

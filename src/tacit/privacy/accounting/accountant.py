@@ -55,6 +55,10 @@ from tacit.privacy.accounting.rdp import renyi_epsilon
 
 _RELATIONS = ("replace_one", "add_remove", "zero_out")
 _NOISES = (1e-4, 1e9)  # the range of calibration
+_CARRIED = (1e-9, 1e12)  # the noise that bounds are computed for: less counts as none, more as this much
+_ON_A_GRID = 1e6  # the same for what is composed on a grid
+_MOST_EPSILON = 1e6  # a larger ε of one event counts as no bound
+_LEAST_RATE = 1e-12  # a smaller rate of sampling counts as this one
 _CLOSE = 5e-5  # how close to the least noise calibration comes, relatively
 
 
@@ -219,7 +223,14 @@ def _tidy(spent: Iterable[tuple[Event, int]], relation: Relation) -> Spent:
         parts = event.parts if isinstance(event, Pure) else 1
         totals[_simplest(_exact(event), relation)] += count * parts
     kept = [(event, count) for event, count in totals.items() if count and not _reveals_nothing(event)]
+    if not all(isinstance(event, Gaussian) for event, _ in kept):
+        kept = [(_at_most(event, _ON_A_GRID), count) for event, count in kept]
     return tuple(sorted(kept, key=repr))
+
+
+def _at_most(event: Event, noise: float) -> Event:
+    """The event with no more noise than this, which only makes it cost more."""
+    return replace(event, noise=noise) if getattr(event, "noise", 0.0) > noise else event
 
 
 def _exact(event: Event) -> Event:
@@ -235,16 +246,18 @@ def _simplest(event: Event, relation: Relation) -> Event:
         case Pure(epsilon=epsilon, parts=parts):
             _check(epsilon >= 0 and parts >= 1, event, "an epsilon of at least 0 and at least 1 part")
             epsilon = _between(event, relation)
-            return Unbounded("no randomness") if math.isinf(epsilon) else Pure(epsilon / parts)
+            return Unbounded("no randomness") if epsilon > _MOST_EPSILON else Pure(epsilon / parts)
         case FixedPure(epsilon=epsilon, cohort=cohort, devices=devices):
             _check(1 <= cohort <= devices, event, "a cohort of at least 1 and at most its devices")
             _check_replaced(event, relation)
+            _check(epsilon >= 0, event, "an epsilon of at least 0")
             return _simplest(Pure(amplified(epsilon, cohort / devices)), relation)
         case Gaussian(noise=noise):
             whole = True
         case PoissonGaussian(noise=noise, rate=rate):
             _check(0 <= rate <= 1, event, "a rate between 0 and 1")
             whole = rate == 1
+            event = replace(event, rate=rate and max(rate, _LEAST_RATE))
         case FixedGaussian(noise=noise, cohort=cohort, devices=devices):
             _check(1 <= cohort <= devices, event, "a cohort of at least 1 and at most its devices")
             _check_replaced(event, relation)
@@ -252,9 +265,10 @@ def _simplest(event: Event, relation: Relation) -> Event:
         case _:
             return event
     _check(noise >= 0, event, "a noise of at least 0")
-    if noise == 0:
+    if noise < _CARRIED[0]:
         return Unbounded("no noise")
-    return Gaussian(noise) if whole else event
+    event = event if math.isinf(noise) else _at_most(event, _CARRIED[1])
+    return Gaussian(event.noise) if whole else event
 
 
 def _between(event: Pure, relation: Relation) -> float:
@@ -386,5 +400,7 @@ def per_message(epsilon: float, messages: int, delta: float, parts: int = 1) -> 
 
 
 def _check_budget(epsilon: float) -> None:
-    if not 0 < epsilon < math.inf:
-        raise PlanError(f"epsilon must be above 0 and finite to find noise for it, got {epsilon!r}.")
+    if not 0 < epsilon <= _MOST_EPSILON:
+        raise PlanError(
+            f"epsilon must be above 0 and finite, at most {_MOST_EPSILON:g}, to find noise for it, got {epsilon!r}."
+        )

@@ -6,6 +6,7 @@ import numpy as np
 from scipy.special import expit, gammaln, log_expit
 
 from tacit.errors import PlanError
+from tacit.privacy.accounting.events import check_least_delta
 from tacit.privacy.accounting.pld import hockey_stick
 from tacit.privacy.accounting.rdp import upstream
 
@@ -111,6 +112,7 @@ def largest_delta(devices: int) -> float:
 def check_delta(delta: float, devices: int, where: str = "delta") -> None:
     """Refuse a δ that promises too little to so many devices."""
     check_delta_range(delta, where)
+    check_least_delta(delta, where)
     if delta >= largest_delta(devices):
         raise PlanError(
             f"{where} must be below 1/devices^1.1 = {largest_delta(devices):.2g} for {devices} devices (larger values "

@@ -15,6 +15,9 @@ The accountant takes both off δ.
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
+from tacit.errors import PlanError
+
+LEAST_DELTA = 1e-15  # a smaller δ is lost in the rounding of bounds, and in the tables that draw noise
 Relation = Literal["replace_one", "add_remove", "zero_out", "one_sided_1_to_0"]
 
 
@@ -111,6 +114,14 @@ def undrawn(event: Event) -> Event:
             return Pure(event.epsilon, gap=event.gap)
         case _:
             return event
+
+
+def check_least_delta(delta: float, where: str) -> None:
+    """Refuse a δ above 0 that is too small to be accounted for."""
+    if 0 < delta < LEAST_DELTA:
+        raise PlanError(
+            f"{where} must be 0, for pure ε, or at least {LEAST_DELTA:g}, below which rounding decides, got {delta!r}."
+        )
 
 
 def event_to_dict(event: Event) -> dict[str, Any]:

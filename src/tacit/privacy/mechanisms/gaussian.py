@@ -13,7 +13,7 @@ from tacit.privacy.claim import Claim, Per
 from tacit.privacy.mechanism import Spread, delta_setting, epsilon_setting, messages_setting, wire_setting
 from tacit.privacy.mechanisms._parts.clipped_sum import Clipped
 from tacit.privacy.mechanisms._parts.local_dp import ASKED, RELEASED, REPORTS, TOWARDS_SERVER
-from tacit.privacy.mechanisms._parts.noise_grid import GAP, check_clip
+from tacit.privacy.mechanisms._parts.noise_grid import GAP, check_clip, check_noise
 from tacit.privacy.sampler import DRAWN, Exposure
 
 
@@ -54,13 +54,13 @@ class GaussianMechanism(Clipped):
     place: Literal["central", "local"] = setting("central")
     clip: float = setting(1.0, above=0.0)
     noise: float | None = setting(None, at_least=0.0)
-    after_step: float | None = setting(None, above=0.0)
+    after_step: float | None = setting(None, at_least=1e-6, at_most=1e6)
     epsilon: float | None = epsilon_setting()
     share: float | None = setting(None, above=0.0, at_most=1.0)
     delta: float | None = delta_setting()
     quantile: float | None = setting(None, above=0.0, at_most=0.99)
     quantile_rate: float | None = setting(None, above=0.0)
-    quantile_noise: float | None = setting(None, above=0.0)
+    quantile_noise: float | None = setting(None, at_least=1e-6)
     cohort: float | None = eqx.field(static=True, default=None)  # the planned size, once settled
     noise_setting: ClassVar[str | None] = "noise"
     suggested: ClassVar[tuple[dict[str, Any], ...]] = (
@@ -87,6 +87,8 @@ class GaussianMechanism(Clipped):
         from tacit.privacy.accounting import accountant
 
         check_clip("privacy.clip", self.clip)
+        if self.noise is not None:
+            check_noise(self.multiplier)
         exposure = exposure.at_most(self.messages)
         delta = accountant.default_delta(exposure.devices) if self.delta is None else self.delta
         accountant.check_delta(delta, exposure.devices, "privacy.delta")

@@ -61,11 +61,7 @@ def gaussian_grid(noise: float, numbers: int, people: float = 1) -> NoiseGrid:
     _check_numbers(numbers)
     if noise == 0:
         return _with_noise(l2_grid(MAX_STEPS**2, numbers), None, people)
-    if not LEAST_NOISE <= noise <= MAX_DEVIATION:
-        raise PlanError(
-            f"privacy.noise must be 0 or from {LEAST_NOISE:g} to {MAX_DEVIATION:g} of the clip bound, got {noise:g}; give "
-            "0 for none, or a larger epsilon."
-        )
+    check_noise(noise)
     fine = max(8 * math.sqrt(numbers), 3 * math.sqrt(people) / noise)
     steps = max(1.0, min(fine, MAX_STEPS, MAX_DEVIATION / noise))
     exact = Fraction(noise)
@@ -162,6 +158,15 @@ def check_clip(name: str, clip: float) -> None:
         raise PlanError(
             f"{name} must be from {CLIPS[0]:g} to {CLIPS[1]:g}, got {clip:g}; scale the update, for example by the "
             "learning rate."
+        )
+
+
+def check_noise(noise: float) -> None:
+    """Refuse noise that no grid is for."""
+    if not (noise == 0 or LEAST_NOISE <= noise <= MAX_DEVIATION):
+        raise PlanError(
+            f"privacy.noise must be 0 or from {LEAST_NOISE:g} to {MAX_DEVIATION:g} of the clip bound, got {noise:g}; give "
+            "0 for none, or a larger epsilon."
         )
 
 
