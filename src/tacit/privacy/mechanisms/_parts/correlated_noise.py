@@ -1,0 +1,316 @@
+"""Correlated noise: the noise of a round takes back part of the noise of earlier rounds, so that it adds up to less.
+
+A model that is trained for n rounds is the sum of what n rounds release. Independent noise adds up to √n times the noise of
+a round. Here the server draws fresh noise z_t in each round and releases
+
+    x_t + e_t,   e = C⁻¹z,   with x_t the round's sum and C a lower triangular matrix with ones on its diagonal.
+
+What is priced is C·x + z, one Gaussian mechanism for all rounds together (the matrix mechanism); the releases follow from it,
+as x + e = C⁻¹(C·x + z). A device that reports in at most k rounds, at least b apart, changes C·x by at most
+
+    sensitivity = max over such sets of rounds of ‖Σ columns of C‖₂
+
+clip bounds, and the noise in the sum of the first t rounds has the variance σ²·Σ_{i<t} (C⁻¹₀ + … + C⁻¹ᵢ)².
+
+C is a buffered linear Toeplitz matrix (BLT): its first column is 1 and c_i = Σ_j ω_j·θ_j^(i−1), with a few decays θ_j and scales
+ω_j, where 0 ≤ θ_j ≤ 1, ω_j ≥ 0 and Σ ω_j ≤ 1. The column never grows and is never negative, so the sensitivity is that of
+reports exactly b rounds apart from the first round on (Kalinin and Lampert, theorem 2). And e = C⁻¹z needs one buffer as large
+as the model for each j:
+
+    e_t = z_t − Σ_j ω_j·s_j,   then   s_j ← θ_j·s_j + e_t.
+
+All of it is in integers. z_t is a rounded Gaussian (`discrete_noise`), θ_j and ω_j are multiples of 2⁻¹⁵, a buffer has 15 bits
+behind the point, and Σ_j ω_j·s_j is rounded to an integer. What this rounding costs is priced:
+
+- Given the earlier releases, a release is m_t + z_t with an integer m_t = x_t − round(Σ_j ω_j·s_j), for the buffers follow from
+  the earlier releases and sums. As m_t + round(N) = round(m_t + N), it post-processes a Gaussian mechanism with mean m_t.
+- Whatever was released, two neighbours' m_t differ by the difference of C·x, and by less than `rounding_error` in each number.
+  Over n rounds of D numbers, m differs by less than sensitivity·R + rounding_error·√(n·D) in L2 norm, with R the clip bound
+  in units of the grid. Gaussian mechanisms chosen one after the other, whose means differ by at most so much together on
+  every path, are one Gaussian mechanism with that difference (Smith and Thakurta).
+- A grid with R ≥ `least_steps` keeps the second part below a fiftieth of the first, and `fresh_noise` pays for it.
+
+So the price is exact, but for the δ of the tables and a chance below 2⁻¹⁰⁰ that a buffer overflows (`check_headroom`).
+
+The buffers are noise of earlier rounds: whoever has them and what was released learns more about the sums than is priced.
+They stay in the memory of the server and are never written to disk. A server that was restarted goes on with empty buffers.
+That costs accuracy and no privacy: C without the entries that link later rounds to earlier ones has no entry that is larger,
+and none is negative, so its sensitivity is not larger either. A round that releases nothing still draws noise and moves the
+buffers, so that the rounds between two reports of a device stay as many as were priced.
+
+Papers: Denisov, McMahan, Rush, Smith and Thakurta, "Improved differential privacy for SGD via optimal private linear
+operators on adaptive streams" (NeurIPS 2022); Dvijotham, McMahan, Pillutla, Steinke and Thakurta, "Efficient and near-optimal
+noise generation for streaming differential privacy" (FOCS 2024); McMahan, Xu and Zhang, "A hassle-free algorithm for strong
+differential privacy in federated learning systems" (EMNLP 2024); Kalinin and Lampert, "Banded square root matrix factorization
+for differentially private model training" (NeurIPS 2024); Smith and Thakurta, "Fully adaptive composition for Gaussian
+differential privacy" (2022).
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.optimize import minimize
+from scipy.signal import lfilter
+
+from tacit.errors import PlanError
+
+Error = Literal["max", "mean"]
+_BITS = 15  # of decays and scales, and of a buffer behind the point
+_UNIT = 1 << _BITS
+_MOST_BUFFERS = 5
+_CLOSE = 1.01  # fewer buffers are chosen where they come so close to the least squared error
+_ROUNDING = 0.02  # the part of the noise that pays for rounding
+_FAR = 16  # a buffer has room for so many of its standard deviations: more have probability below 2⁻¹⁰⁰ in all numbers
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """A BLT matrix C: its decays and scales, in units of 2⁻¹⁵. Without buffers C is the identity: independent noise.
+
+    >>> Correlation((16384,), (8192,)).column(4)
+    array([1.    , 0.25  , 0.125 , 0.0625])
+    """
+
+    decays: tuple[int, ...] = ()
+    scales: tuple[int, ...] = ()
+
+    def __post_init__(self):
+        if len(self.decays) != len(self.scales):
+            raise ValueError(f"Correlation needs a scale for each decay, got {self.decays} and {self.scales}.")
+        if not all(0 <= decay <= _UNIT for decay in self.decays) or not all(scale >= 0 for scale in self.scales):
+            raise ValueError(f"Correlation needs decays of 0 to 1 and scales from 0, got {self.decays}, {self.scales}.")
+        if sum(self.scales) > _UNIT:
+            raise ValueError(f"Correlation needs scales that sum to at most 1, got {self.scales}.")
+
+    def column(self, rounds: int) -> np.ndarray:
+        """The first column of C: float64[rounds]."""
+        decays, scales = self._numbers()
+        powers = decays ** np.arange(rounds - 1)[:, None]
+        return np.concatenate([[1.0], powers @ scales])
+
+    def inverse_column(self, rounds: int) -> np.ndarray:
+        """The first column of C⁻¹: float64[rounds]; what becomes of fresh noise of 1 in the first round."""
+        decays, scales = self._numbers()
+        buffers, column = np.zeros(len(decays)), np.zeros(rounds)
+        for round in range(rounds):
+            column[round] = (round == 0) - scales @ buffers
+            buffers = decays * buffers + column[round]
+        return column
+
+    def _numbers(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.array(self.decays, float) / _UNIT, np.array(self.scales, float) / _UNIT
+
+
+# ---- Sensitivity and error ----
+
+
+def most_reports(rounds: int, separation: int, reports: int | None = None) -> int:
+    """How many reports a device sends at most in so many rounds, at least `separation` rounds apart.
+
+    >>> most_reports(10, 4), most_reports(10, 4, reports=2), most_reports(10, 1)
+    (3, 2, 10)
+    """
+    fit = -(-rounds // separation)
+    return fit if reports is None else min(reports, fit)
+
+
+def sensitivity(correlation: Correlation, rounds: int, separation: int, reports: int | None = None) -> float:
+    """The most that one device's reports, each at most 1 long, change C·x in L2 norm.
+
+    >>> sensitivity(Correlation(), rounds=8, separation=2)
+    2.0
+    """
+    column = correlation.column(rounds)
+    return float(np.linalg.norm(_every(column, separation, most_reports(rounds, separation, reports))))
+
+
+def _every(column: np.ndarray, separation: int, reports: int) -> np.ndarray:
+    """The sum of the columns 0, b, 2b, … of the Toeplitz matrix with this first column, k of them."""
+    total = np.zeros_like(column)
+    for place in range(0, separation * reports, separation):
+        total[place:] += column[: len(column) - place]
+    return total
+
+
+def squared_errors(correlation: Correlation, rounds: int) -> np.ndarray:
+    """The variance of the noise in the sum of the first 1, 2, … rounds, for fresh noise of variance 1; it only grows.
+
+    >>> squared_errors(Correlation(), 3)
+    array([1., 2., 3.])
+    """
+    return np.cumsum(np.cumsum(correlation.inverse_column(rounds)) ** 2)
+
+
+def final_noise(correlation: Correlation, rounds: int, separation: int, reports: int | None = None) -> float:
+    """The noise in the sum of all rounds, for one Gaussian mechanism of multiplier 1 and reports at most 1 long."""
+    error = math.sqrt(squared_errors(correlation, rounds)[-1])
+    return sensitivity(correlation, rounds, separation, reports) * error
+
+
+# ---- The best correlation ----
+
+
+@lru_cache(maxsize=64)
+def best_correlation(
+    rounds: int, separation: int = 1, reports: int | None = None, error: Error = "max", buffers: int | None = None
+) -> Correlation:
+    """The BLT with the least squared error at equal privacy: of the final sum (`max`), or of all of them on average (`mean`).
+
+    It has as few buffers as come close to it, unless their number is given: none, where every device reports in every round.
+    """
+    if rounds < 1 or separation < 1 or (reports is not None and reports < 1):
+        raise ValueError(
+            f"rounds, separation and reports must be at least 1, got {rounds}, {separation} and {reports}."
+        )
+    many = most_reports(rounds, separation, reports)
+    counts = range(_MOST_BUFFERS + 1) if buffers is None else (buffers,)
+    found = [_with_buffers(rounds, separation, many, error, count) for count in counts]
+    losses = [_loss(correlation, rounds, separation, many, error) for correlation in found]
+    return next(best for best, loss in zip(found, losses) if loss <= min(losses) * _CLOSE)
+
+
+def _loss(correlation: Correlation, rounds: int, separation: int, reports: int, error: Error) -> float:
+    errors = squared_errors(correlation, rounds)
+    return sensitivity(correlation, rounds, separation, reports) ** 2 * (
+        errors[-1] if error == "max" else errors.mean()
+    )
+
+
+def _with_buffers(rounds: int, separation: int, reports: int, error: Error, buffers: int) -> Correlation:
+    """The best of so many buffers, to 2⁻¹⁵.
+
+    C is the product of (1 − ĥ_j·x)/(1 − θ_j·x) over j, as power series in x, with 1 > θ_1 > ĥ_1 > θ_2 > ĥ_2 … > 0: then both C
+    and C⁻¹ are BLTs, ω_j > 0 and Σ ω_j = Σ (θ_j − ĥ_j) < 1. The search is over the ratios of neighbours in this chain.
+    """
+    if not buffers or rounds == 1:
+        return Correlation()
+    # All from 1/rounds to 1 below 1, evenly on a logarithmic scale.
+    chain = 1 - np.geomspace(1 / (rounds + 1), 1, 2 * buffers + 1)[:-1] * 0.9
+    ratios = chain / np.concatenate([[1.0], chain[:-1]])
+    start = np.log(ratios) - np.log1p(-ratios)
+    weights = np.ones(rounds) if error == "max" else np.arange(rounds, 0, -1) / rounds
+
+    def loss(logits: np.ndarray) -> tuple[float, np.ndarray]:
+        return _log_loss(logits, separation, reports, weights)
+
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(-12.0, 16.0)] * len(start))
+    return _rounded(_chain(found.x))
+
+
+def _chain(logits: np.ndarray) -> np.ndarray:
+    """θ_1 > ĥ_1 > θ_2 > …"""
+    return np.cumprod(1 / (1 + np.exp(-logits)))
+
+
+def _log_loss(logits: np.ndarray, separation: int, reports: int, weights: np.ndarray) -> tuple[float, np.ndarray]:
+    """log(sensitivity²·error) and its gradient."""
+    chain = _chain(logits)
+    column = np.zeros_like(weights)
+    column[0] = 1.0
+    sums = np.ones_like(weights)  # of the first column of C⁻¹: the weights of fresh noise in the sum of the rounds
+    for decay, inverse in zip(chain[::2], chain[1::2]):
+        column = lfilter([1, -inverse], [1, -decay], column)
+        sums = lfilter([1, -decay], [1, -inverse], sums)
+    reported = _every(column, separation, reports)
+    squared, error = reported @ reported, weights @ sums**2
+    slopes = np.zeros_like(chain)
+    for place, root in enumerate(chain):
+        sign = 1 if place % 2 == 0 else -1
+        moved, summed = (lfilter([0, 1], [1, -root], series) for series in (column, sums))
+        slopes[place] = 2 * sign * (reported @ _every(moved, separation, reports) / squared)
+        slopes[place] -= 2 * sign * (weights @ (sums * summed) / error)
+    ratios = 1 / (1 + np.exp(-logits))
+    gradient = (1 - ratios) * np.cumsum((slopes * chain)[::-1])[::-1]
+    return math.log(squared * error), gradient
+
+
+def _rounded(chain: np.ndarray) -> Correlation:
+    """The decays and the scales of a chain, in units of 2⁻¹⁵; a buffer of scale 0 is left out."""
+    decays, inverses = chain[::2], chain[1::2]
+    apart = decays[:, None] - decays
+    np.fill_diagonal(apart, 1.0)
+    scales = np.prod(decays[:, None] - inverses, axis=1) / np.prod(apart, axis=1)
+    kept = [(round(decay * _UNIT), math.floor(scale * _UNIT)) for decay, scale in zip(decays, scales)]
+    kept = [(decay, scale) for decay, scale in kept if scale > 0]
+    return Correlation(tuple(decay for decay, _ in kept), tuple(scale for _, scale in kept))
+
+
+# ---- Noise, round by round ----
+
+
+class Buffers(NamedTuple):
+    """The state between rounds, int32[buffers, D] each: whole numbers, and what is behind the point in units of 2⁻¹⁵."""
+
+    whole: jax.Array
+    part: jax.Array
+
+
+def empty_buffers(correlation: Correlation, numbers: int) -> Buffers:
+    """The buffers before the first round."""
+    zeros = jnp.zeros((len(correlation.decays), numbers), jnp.int32)
+    return Buffers(zeros, zeros)
+
+
+def correlate(correlation: Correlation, buffers: Buffers, fresh: jax.Array) -> tuple[jax.Array, Buffers]:
+    """The round's noise int32[D], made of fresh integer noise and the buffers; and the buffers of the next round."""
+    decays, scales = (jnp.array(units, jnp.int32)[:, None] for units in (correlation.decays, correlation.scales))
+    whole, part = _times(buffers, scales)
+    taken_back = whole.sum(0) + ((part.sum(0) + _UNIT // 2) >> _BITS)
+    noise = fresh - taken_back
+    decayed = _times(buffers, decays)
+    return noise, Buffers(decayed.whole + noise, decayed.part)
+
+
+def _times(buffers: Buffers, factor: jax.Array) -> Buffers:
+    """Buffers times a factor in units of 2⁻¹⁵, rounded down behind the last bit; |whole| must be below 2³⁰."""
+    above, below = buffers.whole >> _BITS, buffers.whole & (_UNIT - 1)
+    middle = below * factor
+    last = (middle & (_UNIT - 1)) + (buffers.part * factor >> _BITS)
+    return Buffers(above * factor + (middle >> _BITS) + (last >> _BITS), last & (_UNIT - 1))
+
+
+# ---- What it costs ----
+
+
+def rounding_error(correlation: Correlation, rounds: int) -> float:
+    """More than rounding can change the difference of two neighbours' m_t, in one number of one round.
+
+    Rounding Σ_j ω_j·s_j changes a difference by less than 1. Each product is rounded down by less than 2⁻¹⁵, and what a
+    buffer was rounded by decays with it.
+    """
+    decays, scales = (np.array(units, float) / _UNIT for units in (correlation.decays, correlation.scales))
+    kept = (decays ** np.arange(rounds)[:, None]).sum(0)
+    return 1 + (len(decays) + scales @ kept) / _UNIT
+
+
+def least_steps(correlation: Correlation, rounds: int, separation: int, reports: int | None, numbers: int) -> float:
+    """R: how many units of the grid a clip bound must have, so that `fresh_noise` pays for the rounding of D numbers."""
+    if not correlation.decays:
+        return 0.0
+    rounding = rounding_error(correlation, rounds) * math.sqrt(rounds * numbers)
+    return rounding / (_ROUNDING * sensitivity(correlation, rounds, separation, reports))
+
+
+def fresh_noise(
+    correlation: Correlation, rounds: int, separation: int, reports: int | None, multiplier: float
+) -> float:
+    """The noise to draw in each round, in clip bounds, for one Gaussian mechanism of this multiplier over all rounds."""
+    rounding = _ROUNDING if correlation.decays else 0.0
+    return multiplier * sensitivity(correlation, rounds, separation, reports) * (1 + rounding)
+
+
+def check_headroom(correlation: Correlation, rounds: int, deviation: float) -> None:
+    """Refuse fresh noise, in units of the grid, for which a buffer may overflow."""
+    inverse = correlation.inverse_column(rounds)
+    sizes = [np.linalg.norm(lfilter([1], [1, -decay / _UNIT], inverse)) for decay in correlation.decays]
+    most = 2**30 / (_FAR * max(sizes, default=1.0))
+    if deviation > most:
+        raise PlanError(
+            f"privacy.noise must be at most {most:.3g} units of its grid of whole numbers where it is correlated over "
+            f"{rounds} rounds, got {deviation:.3g}; give a smaller noise, or fewer rounds."
+        )
