@@ -11,7 +11,7 @@ and its best losses by `bt.optimize_loss(bt.LossFn.build_min_sep(n, error, b, k)
 
 import math
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +19,6 @@ import pytest
 
 from tacit.errors import PlanError
 from tacit.privacy.mechanisms._parts.correlated_noise import (
-    Buffers,
     Correlation,
     best_correlation,
     check_headroom,
@@ -66,7 +65,7 @@ def test_sensitivity_is_the_largest_over_all_patterns_of_reports(correlation, se
         np.linalg.norm(c[:, list(chosen)].sum(1))
         for count in range(1, (reports or 10) + 1)
         for chosen in combinations(rounds, count)
-        if all(later - earlier >= separation for earlier, later in zip(chosen, chosen[1:]))
+        if all(later - earlier >= separation for earlier, later in pairwise(chosen))
     ]
     assert sensitivity(correlation, 10, separation, reports) == pytest.approx(max(norms), rel=1e-12)
 
@@ -87,7 +86,45 @@ def test_errors_are_those_of_the_prefix_sums(correlation):
     np.testing.assert_allclose(squared_errors(correlation, 15), np.square(prefix_sums).sum(1), rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("correlation", "rounds", "separation", "reports", "squared", "final", "mean"),
+    [
+        (TWO, 10, 3, None, 6.255109842506402, 3.266639399922706, 2.3050061364889243),
+        (TWO, 200, 20, 10, 20.584597515179734, 11.01097842918981, 7.374854186983943),
+        (TWO, 1000, 100, 4, 5.572556596221421, 39.069906298093926, 21.521354209527665),
+        (TWO, 500, 500, 1, 1.346345380618085, 21.533076407821206, 12.723680236207528),
+        (THREE, 10, 3, None, 7.320076893827514, 2.695478007876924, 2.0405046807251172),
+        (THREE, 200, 20, 10, 34.76692602410447, 5.563437434995011, 4.589467641526792),
+        (THREE, 1000, 100, 4, 10.913313503680572, 7.51930083803698, 6.209375762914786),
+        (THREE, 500, 500, 1, 1.7542127144674289, 6.405316586344134, 5.453301392512433),
+    ],
+)
+def test_figures_of_jax_privacy(correlation, rounds, separation, reports, squared, final, mean):
+    errors = squared_errors(correlation, rounds)
+    assert sensitivity(correlation, rounds, separation, reports) ** 2 == pytest.approx(squared, rel=1e-9)
+    assert (errors[-1], errors.mean()) == pytest.approx((final, mean), rel=1e-9)
+
+
 # ---- The best correlation ----
+
+
+@pytest.mark.parametrize(
+    ("rounds", "separation", "reports", "error", "losses"),
+    [
+        (100, 100, 1, "max", [7.1026, 6.4339, 6.4084]),
+        (200, 20, 10, "max", [177.8626, 176.0749, 176.0749]),
+        (200, 20, 10, "mean", [112.0355, 112.0355, 112.0355]),
+        (1000, 100, 10, "max", [232.9151, 223.5915, 221.5411]),
+        (1000, 100, 10, "mean", [154.9885, 148.6900, 148.6900]),
+    ],
+)
+def test_the_best_losses_of_jax_privacy(rounds, separation, reports, error, losses):
+    where = (rounds, separation, reports)
+    for buffers, best in enumerate(losses, 1):
+        found = best_correlation(*where, error, buffers)
+        errors = squared_errors(found, rounds)
+        ours = sensitivity(found, *where) ** 2 * (errors[-1] if error == "max" else errors.mean())
+        assert ours < best * 1.0001
 
 
 def test_a_device_that_reports_in_every_round_gains_nothing():
@@ -115,7 +152,8 @@ def test_correlation_is_never_worse_than_none(error):
 
 def test_more_separation_lowers_the_noise():
     noise = [final_noise(best_correlation(120, b, 3), 120, b, 3) for b in (1, 5, 40)]
-    assert noise == sorted(noise, reverse=True) and noise[-1] < 0.8 * noise[0]
+    assert noise == sorted(noise, reverse=True)
+    assert noise[-1] < 0.8 * noise[0]
 
 
 @pytest.mark.parametrize("bad", [(0, 1, None), (5, 0, None), (5, 1, 0)])
@@ -232,9 +270,4 @@ def test_noise_that_would_overflow_a_buffer_is_refused():
 
 
 def test_most_reports_is_bounded_by_the_rounds():
-    assert most_reports(10, 3) == 4 and most_reports(10, 3, 9) == 4 and most_reports(10, 3, 2) == 2
-
-
-def test_buffers_have_whole_numbers_and_parts():
-    _, buffers = correlate(TWO, empty_buffers(TWO, 3), jnp.arange(3))
-    assert isinstance(buffers, Buffers) and buffers.whole.shape == buffers.part.shape == (2, 3)
+    assert (most_reports(10, 3), most_reports(10, 3, 9), most_reports(10, 3, 2)) == (4, 4, 2)

@@ -189,17 +189,23 @@ def _with_buffers(rounds: int, separation: int, reports: int, error: Error, buff
     """
     if not buffers or rounds == 1:
         return Correlation()
-    # All from 1/rounds to 1 below 1, evenly on a logarithmic scale.
-    chain = 1 - np.geomspace(1 / (rounds + 1), 1, 2 * buffers + 1)[:-1] * 0.9
-    ratios = chain / np.concatenate([[1.0], chain[:-1]])
-    start = np.log(ratios) - np.log1p(-ratios)
     weights = np.ones(rounds) if error == "max" else np.arange(rounds, 0, -1) / rounds
 
     def loss(logits: np.ndarray) -> tuple[float, np.ndarray]:
         return _log_loss(logits, separation, reports, weights)
 
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(-12.0, 16.0)] * len(start))
-    return _rounded(_chain(found.x))
+    found = [
+        minimize(loss, _start(nearest, buffers), jac=True, method="L-BFGS-B", bounds=[(-12.0, 16.0)] * 2 * buffers)
+        for nearest in (1 / (rounds + 1), 1 / math.sqrt(rounds + 1))
+    ]
+    return _rounded(_chain(min(found, key=lambda each: each.fun).x))
+
+
+def _start(nearest: float, buffers: int) -> np.ndarray:
+    """The logits of a chain whose distances from 1 begin at `nearest` and grow by the same factor."""
+    chain = 1 - 0.9 * np.geomspace(nearest, 1, 2 * buffers + 1)[:-1]
+    ratios = chain / np.concatenate([[1.0], chain[:-1]])
+    return np.log(ratios) - np.log1p(-ratios)
 
 
 def _chain(logits: np.ndarray) -> np.ndarray:
@@ -214,19 +220,24 @@ def _log_loss(logits: np.ndarray, separation: int, reports: int, weights: np.nda
     column[0] = 1.0
     sums = np.ones_like(weights)  # of the first column of C⁻¹: the weights of fresh noise in the sum of the rounds
     for decay, inverse in zip(chain[::2], chain[1::2]):
-        column = lfilter([1, -inverse], [1, -decay], column)
-        sums = lfilter([1, -decay], [1, -inverse], sums)
+        column = _filtered([1, -inverse], decay, column)
+        sums = _filtered([1, -decay], inverse, sums)
     reported = _every(column, separation, reports)
     squared, error = reported @ reported, weights @ sums**2
     slopes = np.zeros_like(chain)
     for place, root in enumerate(chain):
         sign = 1 if place % 2 == 0 else -1
-        moved, summed = (lfilter([0, 1], [1, -root], series) for series in (column, sums))
+        moved, summed = (_filtered([0, 1], root, series) for series in (column, sums))
         slopes[place] = 2 * sign * (reported @ _every(moved, separation, reports) / squared)
         slopes[place] -= 2 * sign * (weights @ (sums * summed) / error)
     ratios = 1 / (1 + np.exp(-logits))
     gradient = (1 - ratios) * np.cumsum((slopes * chain)[::-1])[::-1]
     return math.log(squared * error), gradient
+
+
+def _filtered(numerator: list[float], root: float, series: np.ndarray) -> np.ndarray:
+    """The coefficients of series·numerator/(1 − root·x)."""
+    return np.asarray(lfilter(numerator, [1, -root], series))
 
 
 def _rounded(chain: np.ndarray) -> Correlation:
@@ -307,7 +318,7 @@ def fresh_noise(
 def check_headroom(correlation: Correlation, rounds: int, deviation: float) -> None:
     """Refuse fresh noise, in units of the grid, for which a buffer may overflow."""
     inverse = correlation.inverse_column(rounds)
-    sizes = [np.linalg.norm(lfilter([1], [1, -decay / _UNIT], inverse)) for decay in correlation.decays]
+    sizes = [np.linalg.norm(_filtered([1], decay / _UNIT, inverse)) for decay in correlation.decays]
     most = 2**30 / (_FAR * max(sizes, default=1.0))
     if deviation > most:
         raise PlanError(
