@@ -131,10 +131,10 @@ def sensitivity(correlation: Correlation, rounds: int, separation: int, reports:
 
 def _every(column: np.ndarray, separation: int, reports: int) -> np.ndarray:
     """The sum of the columns 0, b, 2b, … of the Toeplitz matrix with this first column, k of them."""
-    total = np.zeros_like(column)
-    for place in range(0, separation * reports, separation):
-        total[place:] += column[: len(column) - place]
-    return total
+    rows = -(-len(column) // separation)
+    total = np.pad(column, (0, rows * separation - len(column))).reshape(rows, separation).cumsum(0)
+    total[reports:] -= total[:-reports].copy()
+    return total.reshape(-1)[: len(column)]
 
 
 def squared_errors(correlation: Correlation, rounds: int) -> np.ndarray:
