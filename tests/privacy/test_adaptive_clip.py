@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from support.deployment import Deployment, post, short_world
 from support.toys import close as equal
 from support.toys import same
+from tacit.core.integer_grid import widen, zeros_int64
 from tacit.core.messages import Report
 from tacit.core.run_folder import Folder
 from tacit.errors import PlanError, RunError
@@ -163,14 +164,15 @@ def test_refused(privacy, sentence):
 
 def test_a_report_says_whether_it_was_within_the_round_s_clip():
     one, _ = settled(noise=1.0, quantile=0.5, clip=100.0)
-    for clip, x, sent, within in ((5.0, [3.0, 4.0], [3.0, 4.0], 0.5), (2.5, [3.0, 4.0], [1.5, 2.0], -0.5)):
-        said = one.encode(jax.random.key(0), {"x": jnp.array(x)}, {"clip": jnp.float32(clip)})
-        np.testing.assert_allclose(said["x"], sent, rtol=1e-6)
+    for clip, x, sent, within in ((5.001, [3.0, 4.0], [3.0, 4.0], 8), (2.5, [3.0, 4.0], [1.5, 2.0], -8)):
+        public_state = {"clip": jnp.float32(clip)}
+        said = one.encode(jax.random.key(0), {"x": jnp.array(x)}, public_state)
+        np.testing.assert_allclose(one.to_numbers(said, public_state)["x"], sent, rtol=0.1)
         assert said[WITHIN] == within
     still, _ = settled(noise=1.0, clip=100.0)  # where the bound stays, nobody can move it
     said = still.encode(jax.random.key(0), {"x": jnp.array([300.0])}, {"clip": jnp.float32(1.0)})
     assert set(said) == {"x"}
-    assert said["x"] == 100.0
+    np.testing.assert_allclose(still.to_numbers(said, {})["x"], [100.0], rtol=0.1)
 
 
 def release(mechanism, clip, keys=4000):
@@ -202,7 +204,7 @@ def test_noise_is_scaled_with_the_round_s_clip_and_the_count_has_its_own():
 def test_the_clip_stays_where_it_can_be_read():
     """Updates of nothing are always within: the clip shrinks, and stops before it is nothing."""
     one, _ = settled(noise=0.0, quantile=0.5, quantile_rate=1.0, clip=2.0)
-    total = ({"x": jnp.zeros((1, 2)), WITHIN: jnp.full(1, 50.0)}, jnp.full(1, 100.0))
+    total = ({"x": zeros_int64((2,)), WITHIN: widen(jnp.int32(100 * 8))}, jnp.full(1, 100))
     turn, public_state = (
         jax.jit(lambda public_state: one.next_public_state(jax.random.key(0), total, public_state)),
         {"clip": jnp.float32(2.0)},
@@ -370,9 +372,10 @@ def test_the_clip_in_the_request_is_the_clip_on_the_device(deployment):
         public_state=deployment.bundle.pack_public_state(0, {"clip": np.float32(0.125)}),
     )
     report = post(deployment.nodes[name], request).report
-    numbers = np.array(struct.unpack(f"<{(len(report) - 18) // 4}f", report[18:]))
-    assert np.linalg.norm(numbers[1:-1]) == pytest.approx(0.125, rel=1e-5)  # the weight first, the bit last
-    assert (numbers[0], numbers[-1]) == (1.0, -0.5)
+    (weight, *integers) = struct.unpack(f"<f{(len(report) - 22) // 4}i", report[18:])  # the weight first, the bit last
+    mechanism = deployment.bundle.price.stages[0].mechanism
+    assert np.linalg.norm(integers[:-1]) * mechanism.grid(len(integers) - 1).step == pytest.approx(1.0, rel=0.1)
+    assert (weight, integers[-1]) == (1.0, -8)
 
 
 @pytest.mark.parametrize("number", [0.0, -2.0, math.nan, math.inf, None])

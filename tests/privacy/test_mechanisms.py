@@ -34,7 +34,8 @@ def exposure(sampler, rounds=1, devices=100, **settings):
 def encoded(mechanism, numbers, n=100_000, seed=0):
     """What n devices make of the same few numbers."""
     keys, update = jax.random.split(jax.random.key(seed), n), {"x": jnp.asarray(numbers, jnp.float32)}
-    return np.asarray(jax.jit(jax.vmap(lambda key: mechanism.encode(key, update, {})["x"]))(keys))
+    make = lambda key: mechanism.to_numbers(mechanism.encode(key, update, {}), {})["x"]  # noqa: E731
+    return np.asarray(jax.jit(jax.vmap(make))(keys))
 
 
 # ---- none ----
@@ -100,7 +101,8 @@ def released(mechanism, x, n=100_000, seed=0):
 
 def test_laplace_at_the_server_adds_the_noise_once_to_the_sum():
     mechanism = settled(mechanism="laplace", epsilon=2.0, place="central")
-    assert mechanism.encode(jax.random.key(0), {"x": jnp.array([3.0, -1.0])}, {})["x"].tolist() == [0.75, -0.25]
+    made = mechanism.to_numbers(mechanism.encode(jax.random.key(0), {"x": jnp.array([3.0, -1.0])}, {}), {})["x"]
+    np.testing.assert_allclose(made, [0.75, -0.25], atol=2e-3)
     one, other = ((released(mechanism, [x], seed=i) > 1).sum() for i, x in enumerate((1.0, -1.0)))
     assert binomtest(int(one), 100_000, 0.5).pvalue > 1e-6
     assert binomtest(int(other), 100_000, 0.5 * math.exp(-2)).pvalue > 1e-6
@@ -136,7 +138,7 @@ def test_laplace_at_the_server_is_drawn_by_chance_or_counted_as_if_everybody_wer
 
 
 def test_a_bound_given_by_the_whole_shrinks_and_one_by_elements_cuts():
-    quiet = {"mechanism": "laplace", "epsilon": 1e6}
+    quiet = {"mechanism": "laplace", "epsilon_per_message": 1e6}
     whole, elements = (settled(**quiet, clip=clip) for clip in ("l1", "elements"))
     np.testing.assert_allclose(encoded(whole, [3.0, -1.0], 1), [[0.75, -0.25]], atol=1e-3)
     np.testing.assert_allclose(encoded(elements, [3.0, -0.5], 1), [[1.0, -0.5]], atol=1e-3)
@@ -175,16 +177,18 @@ def test_a_fixed_cohort_takes_twice_the_noise_of_coins_where_everybody_is_asked(
 def test_clipping_is_in_l2_over_all_leaves_together():
     mechanism = settled(mechanism="gaussian", noise=1.0, clip=0.5)
     update = {"a": jnp.array([3.0]), "b": jnp.array([[0.0], [-4.0]])}
-    made = mechanism.encode(jax.random.key(0), update, {})
-    np.testing.assert_allclose([*made["a"], *made["b"][:, 0]], [0.3, 0.0, -0.4], atol=1e-6)
+    made = mechanism.to_numbers(mechanism.encode(jax.random.key(0), update, {}), {})
+    np.testing.assert_allclose([*made["a"], *made["b"][:, 0]], [0.3, 0.0, -0.4], atol=0.02)
     small = {"a": jnp.array([0.1]), "b": jnp.zeros((2, 1))}
-    np.testing.assert_allclose(mechanism.encode(jax.random.key(0), small, {})["a"], [0.1])
+    made = mechanism.to_numbers(mechanism.encode(jax.random.key(0), small, {}), {})
+    np.testing.assert_allclose(made["a"], [0.1], atol=0.02)
 
 
 def closed(mechanism, payload, sent, rule="mean_step", seed=0):
     """Parameters after a round in which these payloads came."""
     params, rule = {"x": jnp.zeros(1)}, build_rule({"rule": rule})
-    report = Report({"x": jnp.asarray(payload)[:, None]}, jnp.ones((len(sent), 1)), jnp.asarray(sent))
+    encode = lambda x: mechanism.encode(jax.random.key(9), {"x": x[None]}, {})  # noqa: E731
+    report = Report(jax.vmap(encode)(jnp.asarray(payload)), jnp.ones((len(sent), 1)), jnp.asarray(sent))
     total = add_reports(mechanism, zero_total(mechanism, params, ("x",), 1), report)
     after, _, n = close(
         jax.random.key(seed), mechanism, rule, ("x",), params, total, begin(mechanism, rule, ("x",), params)
@@ -194,7 +198,7 @@ def closed(mechanism, payload, sent, rule="mean_step", seed=0):
 
 def test_a_central_mean_divides_by_the_planned_cohort_whoever_came():
     mechanism = settled(exposure("fixed", count=4, devices=8), mechanism="gaussian", noise=1e-6)
-    assert closed(mechanism, [1.0, 1.0, 1.0, 1.0], [True, True, False, False]) == (pytest.approx(0.5, abs=1e-4), 2)
+    assert closed(mechanism, [1.0, 1.0, 1.0, 1.0], [True, True, False, False]) == (pytest.approx(0.5, abs=1e-3), 2)
 
 
 def test_a_cohort_that_is_empty_still_releases_noise_where_the_server_adds_it():

@@ -21,6 +21,7 @@ ALPHA = 1e-6  # the chance that an audit refutes a true claim
 CHUNK = 20_000  # outputs of each input, to choose an event
 CHUNKS = 5  # as many times fresh outputs, to count it
 VISIBLE_DELTA = 0.02
+UNSEEN = 1e-9  # a δ that is there for the precision of tables alone
 TURNED = 8.0  # public_state are audited away from where they start
 FEWER = 4  # a release takes drawing a cohort on the host, so so many times fewer of them
 _KEPT = 2  # the events that are counted, of all that were looked at
@@ -67,7 +68,7 @@ def trial(
     """Settle; where a claim needs a δ, with one that is large enough to be seen in the outputs."""
     exposure = sampler.exposure(rounds, devices)
     settled = Trial(build(settings).settle(exposure), sampler, exposure)
-    if any(claim.delta > 0 for claim in settled.claims):
+    if any(claim.delta > UNSEEN for claim in settled.claims):
         settled = settled._replace(mechanism=build({**settings, "delta": VISIBLE_DELTA}).settle(exposure))
     return settled
 

@@ -21,7 +21,6 @@ from tacit.privacy.sampler import Exposure
 
 Wire = Literal["dense", "rows"]
 PayloadView = Literal["update", "bits", "signs"]
-PEOPLE = "people"  # the leaf of an update that counts the people it is a sum over
 
 
 class Spread(NamedTuple):
@@ -88,6 +87,11 @@ class Mechanism(eqx.Module):
     def public_state(self) -> dict[str, float]:
         """The public numbers that a stage's first round is opened with; none by default."""
         return {}
+
+    def to_numbers(self, payload: Any, public_state: dict) -> Any:
+        """The numbers that a payload in the update's own form stands for; the payload itself by default."""
+        del public_state
+        return payload
 
     def next_public_state(self, key: jax.Array, total: Any, public_state: dict) -> dict:
         """Server: the public state of the next round, from the same key and total as the estimate; unchanged by default."""

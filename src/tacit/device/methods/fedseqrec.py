@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from tacit.core.catalog import Catalog
+from tacit.core.integer_grid import MOST_PEOPLE, from_people_grid, person_on_grid
 from tacit.core.settings import setting
 from tacit.device.history import History
 from tacit.device.method import Method, masked
@@ -242,9 +243,10 @@ class FedSeqRec(Method):
             at = begin + (jax.random.uniform(draw, (self.each,)) * (end - begin)).astype(jnp.int32)
             slope = jax.grad(self.loss)(theta, own, at, rest)
             step = clipped_to_unit(jax.tree.map(lambda g: -self.rate * g, slope), self.bound or 1.0)
-            return {**step, "people": jnp.ones(())}
+            return person_on_grid(jax.random.fold_in(rest, 1), step)
 
-        return sum_in_chunks(one, person.max() + 1, self.group)
+        people = jnp.minimum(person.max() + 1, MOST_PEOPLE)
+        return from_people_grid(sum_in_chunks(one, people, self.group), people)
 
     def _weight(self, params: dict, own: dict) -> jax.Array:
         """n, and γ if there is a second weight."""

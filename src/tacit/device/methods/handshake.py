@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from tacit.core.catalog import Catalog
+from tacit.core.integer_grid import MOST_PEOPLE, from_people_grid, shares_of
 from tacit.core.settings import setting
 from tacit.device.history import History
 from tacit.device.method import Method, masked
@@ -71,12 +72,14 @@ class Handshake(Method):
         """The device's own histogram, and its number of users."""
         items, whose, place = sequences(self.catalog.event_fields, history.items, history.context)
         counted = ends(place) if self.of == "lengths" else items >= 0
-        weight = _share(counted, whose) if self.people else jnp.ones(items.shape)
+        counted = counted & (whose < MOST_PEOPLE)
+        weight = shares_of(counted, whose) if self.people else jnp.ones(items.shape)
         if self.of == "lengths":
             mine = sequence_length_histogram(place, self.longest, weight)
         else:
             mine = word_counts(self.about, items, self.vocabulary, weight)
-        return {"mine": mine, "people": (whose.max() + 1).astype(jnp.float32)}
+        people = jnp.minimum(whose.max() + 1, MOST_PEOPLE)
+        return from_people_grid({"mine": mine}, people) if self.people else {"mine": mine, "people": people}
 
     def enter(self, key: jax.Array, own: dict) -> dict:
         """No private state."""
@@ -101,11 +104,3 @@ class Handshake(Method):
         """The same score for every item."""
         del params, local, own, recent
         return masked(jnp.zeros(candidates.shape), candidates)
-
-
-def _share(counted: jax.Array, whose: jax.Array) -> jax.Array:
-    """For each counted event, one over the number of the same user's counted events."""
-    length = whose.shape[0]
-    at = jnp.where(counted, whose, length)
-    many = jnp.zeros(length).at[at].add(1.0, mode="drop")
-    return 1.0 / jnp.maximum(many[jnp.minimum(at, length - 1)], 1.0)

@@ -15,11 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.core.catalog import Catalog
+from tacit.core.integer_grid import PEOPLE, from_people_grid, person_on_grid
 from tacit.core.messages import Report, Schema
 from tacit.device.history import History
 from tacit.device.method import AtHome
 from tacit.nets.neural.chunked import clipped_to_unit, sum_in_chunks
-from tacit.privacy.mechanism import PEOPLE, Mechanism
+from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.mechanisms._parts.pair_counts import Cooccurrence
 
 LARGE = 1e6  # how large an update is: beyond any bound
@@ -104,17 +105,19 @@ class Canary(AtHome):
 
 
 class CanaryOrganisation(Canary):
-    """An organisation all of whose people are canaries, each clipped as methods clip their people."""
+    """An organisation all of whose people are canaries, each put on the grid as methods do with their people."""
 
     def local(self, key: jax.Array, params: dict, local: Any, own: dict) -> tuple[Any, dict, jax.Array]:
         """Σ over people of a pattern at most 1 long, and how many they are."""
-        del key, params
+        del params
 
         def one(number: jax.Array) -> dict:
             mine = self._tree(own["sign"][number % self.canaries] * self.pattern(number))
-            return {**clipped_to_unit(mine, 1.0), PEOPLE: jnp.ones(())}
+            rest = {name: leaf for name, leaf in mine.items() if name != PEOPLE}
+            return person_on_grid(jax.random.fold_in(key, number), clipped_to_unit(rest, 1.0))
 
-        return local, sum_in_chunks(one, jnp.asarray(self.canaries), _GROUP), jnp.ones(self.weights)
+        people = jnp.asarray(self.canaries)
+        return local, from_people_grid(sum_in_chunks(one, people, _GROUP), people), jnp.ones(self.weights)
 
     def owns(self, coins: np.ndarray) -> dict:
         """One organisation."""

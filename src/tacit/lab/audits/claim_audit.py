@@ -269,7 +269,8 @@ def _turn(
         (payloads, n), noise = total, noise_key(key, job.stage, broadcast.round)
         sums = job.mechanism.estimate(noise, payloads, n, broadcast.public_state)[0]
         # An attacker may know all other people, but not which of them were selected where the cohort is drawn at random.
-        others = flat_estimate({name: known[0][0][name] for name in sums}) if others_known else 0.0
+        numbers = job.mechanism.to_numbers(known[0][0], broadcast.public_state)
+        others = flat_estimate({name: numbers[name][None] for name in sums}) if others_known else 0.0
         received = flat_estimate(sums) - others
     else:
         received = jnp.where(reports.sent[:, None], estimate_each(job.mechanism, _schema(job), reports), 0.0)

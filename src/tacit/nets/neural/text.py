@@ -99,7 +99,14 @@ def usual_token_count(tokens: jax.Array) -> int:
 
 
 def word_counts(tokens: jax.Array, items: jax.Array, vocabulary: int, weight: jax.Array | float = 1.0) -> jax.Array:
-    """Word counts over some items, float32[V]; an item's words share its weight. -1 is no item."""
+    """Word counts over some items, [V]; an item's words share its weight, in whole numbers where weights are. -1 is no item."""
     words = jnp.where((items >= 0)[:, None], tokens[jnp.maximum(items, 0)], -1)
-    share = weight * jnp.ones(items.shape) / jnp.maximum((words >= 0).sum(axis=1), 1)
-    return jnp.zeros(vocabulary).at[jnp.where(words >= 0, words, vocabulary)].add(share[:, None], mode="drop")
+    real = words >= 0
+    many = jnp.maximum(real.sum(axis=1, keepdims=True), 1)
+    weight = jnp.broadcast_to(jnp.asarray(weight), items.shape)[:, None]
+    if jnp.issubdtype(weight.dtype, jnp.integer):
+        share = weight // many + (jnp.cumsum(real, axis=1) <= weight % many)
+    else:
+        share = weight / many
+    at = jnp.where(real, words, vocabulary)
+    return jnp.zeros(vocabulary, weight.dtype).at[at].add(share.astype(weight.dtype), mode="drop")

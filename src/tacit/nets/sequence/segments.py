@@ -79,10 +79,10 @@ def ends(place: jax.Array) -> jax.Array:
 
 
 def sequence_length_histogram(place: jax.Array, longest: int, weight: jax.Array | float = 1.0) -> jax.Array:
-    """How many sequences have 2, 3, … `longest` or more events, float32[longest − 1]."""
+    """How many sequences have 2, 3, … `longest` or more events, [longest − 1]; whole numbers where weights are."""
     last = ends(place)
     bin = jnp.where(last, jnp.minimum(place, longest - 1) - 1, longest - 1)  # out of range is dropped
-    return jnp.zeros(longest - 1).at[bin].add(jnp.where(last, weight, 0.0), mode="drop")
+    return jnp.zeros(longest - 1, jnp.result_type(weight)).at[bin].add(jnp.where(last, weight, 0), mode="drop")
 
 
 def kl_divergence(mine: jax.Array, everybody: jax.Array, smoothing: float = 0.0) -> jax.Array:

@@ -12,12 +12,13 @@ from tacit.privacy.accounting.events import Event, Gaussian
 from tacit.privacy.claim import Claim, Per
 from tacit.privacy.mechanism import Spread, delta_setting, epsilon_setting, messages_setting, wire_setting
 from tacit.privacy.mechanisms._parts.clipped_sum import Clipped
-from tacit.privacy.mechanisms._parts.local_dp import ASKED, DRAWN, FLOATS, RELEASED, REPORTS, TOWARDS_SERVER
+from tacit.privacy.mechanisms._parts.local_dp import ASKED, DRAWN, RELEASED, REPORTS, TOWARDS_SERVER
+from tacit.privacy.mechanisms._parts.noise_grid import check_clip, epsilon_with_tables, tables_delta
 from tacit.privacy.sampler import Exposure
 
 
 class GaussianMechanism(Clipped):
-    """Clip to ‖x‖₂ ≤ S on the device; add N(0, (noise·S)²) to every number.
+    """Clip to ‖x‖₂ ≤ S on the device; add N(0, (noise·S)²) to every number, both in integers of a public grid.
 
     - `place = "central"`: the server adds the noise once, to the sum of the cohort, and divides by the planned size of
       the cohort, so that a device that does not answer counts as zero.
@@ -42,7 +43,8 @@ class GaussianMechanism(Clipped):
         `central`: (ε, δ) for everything released, all rounds together, unit user; the server sees every clipped report
         and must be trusted. Randomly drawn cohorts make it stronger, as long as it stays secret who was drawn. `local`:
         (ε, δ) of each message between any two updates of one device, against any reader. Unbiased for the clipped
-        update. noise = 0 is ε = ∞. The bound may be any, and may move: ε counts in multiples of it.
+        update. noise = 0 is ε = ∞. The bound may be any, and may move: ε counts in multiples of it. The noise is a rounded
+        Gaussian on integers, which post-processes the Gaussian mechanism; the finite precision of its tables is part of δ.
 
     Paper: Balle and Wang, "Improving the Gaussian mechanism for differential privacy" (ICML 2018).
     """
@@ -84,6 +86,7 @@ class GaussianMechanism(Clipped):
         """Find δ and the noise, and check that the promise is kept."""
         from tacit.privacy.accounting import accountant
 
+        check_clip("privacy.clip", self.clip)
         exposure = exposure.at_most(self.messages)
         delta = accountant.default_delta(exposure.devices) if self.delta is None else self.delta
         accountant.check_delta(delta, exposure.devices, "privacy.delta")
@@ -94,15 +97,16 @@ class GaussianMechanism(Clipped):
             # `spent` below is also what is claimed, so the calibrated noise keeps the claim.
             assert self.epsilon is not None
             settled = replace(settled, noise=0.0)
+            draws = settled.spent(exposure)[0][1]
             found = accountant.calibrate(
                 lambda found: replace(settled, noise=found).spent(exposure),
                 self.epsilon,
-                delta,
+                max(0.0, delta - tables_delta(draws, self.epsilon)),
                 self.relation(exposure),
             )
             settled = replace(settled, noise=self._of_share(found, settled.spent(exposure)[0][0]))
         settled.check_promise(exposure)
-        _ = settled.deviation  # refuses an impossible split of the noise
+        settled.grid(1)  # refuses an impossible split of the noise, or too much of it
         return settled
 
     def _of_share(self, found: float, event: Event) -> float:
@@ -169,8 +173,9 @@ class GaussianMechanism(Clipped):
         from tacit.privacy.accounting import accountant
 
         delta = self.delta or 0.0
-        epsilon = accountant.compose(spent, delta, relation).epsilon
-        words = (FLOATS,) if model == "local" else (*_central_words(spent[0][0]), FLOATS)
+        draws = sum(count for _, count in spent)
+        epsilon = epsilon_with_tables(lambda left: accountant.compose(spent, left, relation).epsilon, delta, draws)
+        words = () if model == "local" else _central_words(spent[0][0])
         trust = "nobody" if model == "local" else "server"
         return Claim(model, "user", relation, epsilon, delta, per, "corrected", trust, words)
 

@@ -2,22 +2,23 @@
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from tacit.core.integer_grid import from_grid, from_vector, is_int64, round_to_grid, to_vector
 from tacit.core.settings import setting
 from tacit.core.sparse_rows import dense_tree
 from tacit.errors import PlanError
 from tacit.privacy.accounting.events import Event, FixedPure
 from tacit.privacy.claim import Claim, Per
 from tacit.privacy.mechanism import Spread
-from tacit.privacy.mechanisms._parts import noise
 from tacit.privacy.mechanisms._parts.local_dp import (
     DRAWN,
-    FLOATS,
     NO_BOUND,
     NO_BOUND_EVENT,
     RELEASED,
@@ -25,12 +26,24 @@ from tacit.privacy.mechanisms._parts.local_dp import (
     TOWARDS_SERVER,
     Local,
 )
-from tacit.privacy.mechanisms._parts.summed import Summed, same_for_every_weight
+from tacit.privacy.mechanisms._parts.noise_grid import (
+    NoiseGrid,
+    add_noise,
+    check_clip,
+    check_headroom,
+    draw_noise,
+    laplace_grid,
+    tables_delta,
+)
+from tacit.privacy.mechanisms._parts.summed import IntegerSums, for_each_weight, size_of
 from tacit.privacy.sampler import Exposure
 
+_NO_BOUND = 2**30  # steps
+_FINE = 256  # steps of a scale
 
-class Laplace(Local, Summed):
-    """Add Laplace noise to every number.
+
+class Laplace(Local, IntegerSums):
+    """Add discrete Laplace noise to every number, in integers of a public grid.
 
     - `place = "local"`: each device adds it to its own message. This is the default.
     - `place = "central"`: devices send bounded updates; the server adds the noise once, to the sum of the cohort, and
@@ -48,7 +61,8 @@ class Laplace(Local, Summed):
         the bounded update; variance 2·scale² a number. `none`: ε = ∞ at any scale. `central`: the same between any two
         sums in which one member is replaced, for what the server releases; the server sees every bounded report and
         must be trusted. A cohort of fixed size drawn in secret makes a round's ε smaller, ln(1 + q(e^ε − 1)) for the
-        share q of devices that are drawn; other cohorts are counted as if all devices took part.
+        share q of devices that are drawn; other cohorts are counted as if all devices took part. Bounds hold for the
+        integers themselves; the finite precision of the tables that the noise is drawn from is stated as δ.
 
     Paper: Dwork et al., "Calibrating noise to sensitivity in private data analysis" (TCC 2006).
     """
@@ -108,8 +122,10 @@ class Laplace(Local, Summed):
     def settle(self, exposure: Exposure) -> "Laplace":
         """As every local mechanism; a given scale is the noise already, and sums may be amplified by sampling."""
         if self.scale is None and not self.central:
+            self._check_noise()
             return super().settle(exposure)
         self.check_delta(exposure)
+        self._check_noise()
         exposure = exposure.at_most(self.messages)
         settled = replace(self, messages=exposure.messages, cohort=exposure.cohort if self.central else None)
         if self.scale is None and self.epsilon_per_message is None:
@@ -117,33 +133,80 @@ class Laplace(Local, Summed):
         settled.check_promise(exposure)
         return settled
 
+    def _check_noise(self) -> None:
+        """Refuse a bound or a scale that no grid is for."""
+        check_clip("privacy.bound", self.bound)
+        if self.scale is not None:
+            check_clip("privacy.scale", self.scale)
+
     def _of_a_sum(self, exposure: Exposure) -> float:
         """The largest ε of one sum such that all of them together cost at most what is promised."""
         from tacit.privacy.accounting import accountant
 
         event, count = exposure.pure(1.0)
         assert self.epsilon is not None
-        share = accountant.per_message(self.epsilon, count, self.delta or 0.0)
+        delta = max(0.0, (self.delta or 0.0) - self.tables_delta(count, self.epsilon / count))
+        share = accountant.per_message(self.epsilon, count, delta)
         return accountant.unamplified(share, event.cohort / event.devices) if isinstance(event, FixedPure) else share
 
+    def grid(self, numbers: int) -> NoiseGrid:
+        """The grid of an update of so many numbers, and the noise on it."""
+        people = self._planned if self.central else 1
+        if self.clip == "none":  # a bound of so many steps that it is none, each a 256th of the scale
+            grid = laplace_grid(Fraction(_FINE, _NO_BOUND), "elements", numbers, 1, _NO_BOUND)
+        elif self.scale is not None:
+            grid = laplace_grid(Fraction(self.scale) / Fraction(self.bound), self.clip, numbers, people)
+        else:
+            differ = 2 * (numbers if self.clip == "elements" else 1)
+            grid = laplace_grid(differ / Fraction(self.share), self.clip, numbers, people)
+        check_headroom(grid, "central" if self.central else "local")
+        return grid
+
+    @property
+    def _unit(self) -> float:
+        """The bound that the grid is in units of."""
+        return self.bound if self.clip != "none" or self.scale is None else self.scale / _FINE * _NO_BOUND
+
     def encode(self, key: jax.Array, update: dict, public_state: dict) -> Any:
-        """y = clip(x) + Lap(b)^D, dense; clip(x) where the server adds the noise."""
+        """The integers of clip(x), dense, with noise unless the server adds it."""
         del public_state
-        x = self._clipped(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), dense_tree(update)))
-        return x if self.central else self._noised(key, x)
+        tree = dense_tree(update)
+        x = to_vector(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tree))
+        grid, (rounding, noise) = self.grid(x.size), jax.random.split(key)
+        q = round_to_grid(jax.random.bits(rounding, (), jnp.uint32), x, self._unit, grid)
+        return from_vector(q if self.central else q + draw_noise(noise, grid, q.shape), tree)
+
+    def largest(self, numbers: int) -> int:
+        """R, and on a device the reach of the noise."""
+        grid = self.grid(numbers)
+        return grid.largest + (0 if self.central else grid.reach)
 
     def estimate(self, key: jax.Array, total: Any, n: jax.Array, public_state: dict) -> tuple[dict, jax.Array]:
         """The sums; where the server adds the noise, with it, and with the planned size of the cohort."""
-        if not self.central:
-            return super().estimate(key, total, n, public_state)
-        sums, weight = total
-        # Every weight is 1, so all sums are the same: a second draw of noise would release it a second time.
-        released = self._noised(key, jax.tree.map(lambda leaf: leaf[0], sums))
-        return same_for_every_weight(released, sums), jnp.full_like(weight, self._planned)
+        del n
+        sums, reports = total
+        weight = jnp.full(reports.shape, self._planned) if self.central else reports.astype(jnp.float32)
+        noised = add_noise(key, self.grid(size_of(sums)), sums) if self.central else sums
+        return for_each_weight(self.to_numbers(noised, public_state), reports), weight
 
-    def _noised(self, key: jax.Array, x: dict) -> dict:
-        numbers = sum(leaf.size for leaf in jax.tree.leaves(x))
-        return noise.add_laplace(key, x, self.noise_scale(numbers))
+    def to_numbers(self, payload: Any, public_state: dict) -> Any:
+        """The numbers that integers stand for."""
+        del public_state
+        grid = self.grid(size_of(payload))
+        return jax.tree.map(lambda leaf: from_grid(leaf, self._unit, grid), payload, is_leaf=is_int64)
+
+    def check_payload(self, payload: Any) -> str:
+        """Whether the integers are within the bound, exactly, or with noise within its reach."""
+        reason = super().check_payload(payload)
+        if reason or not self.central or self.clip != "l1":
+            return reason
+        bound = self.grid(size_of(payload)).bound
+        norm = sum(int(np.abs(np.asarray(leaf, np.int64)).sum()) for leaf in jax.tree.leaves(payload))
+        return "" if norm <= bound else f"its sizes must sum to at most {bound}, got {norm}"
+
+    def tables_delta(self, messages: int, epsilon: float) -> float:
+        """That of the tables of discrete Laplace noise."""
+        return tables_delta(messages, epsilon)
 
     @property
     def _planned(self) -> float:
@@ -157,15 +220,6 @@ class Laplace(Local, Summed):
             return self.scale
         differ = 2 * self.bound * (numbers if self.clip == "elements" else 1)
         return differ / self.share
-
-    def _clipped(self, x: dict) -> dict:
-        if self.clip == "none":
-            return x
-        if self.clip == "elements":
-            return jax.tree.map(lambda leaf: jnp.clip(leaf, -self.bound, self.bound), x)
-        norm = sum(jnp.abs(leaf).sum() for leaf in jax.tree.leaves(x))
-        shrink = jnp.minimum(1.0, self.bound / jnp.maximum(norm, 1e-30))
-        return jax.tree.map(lambda leaf: leaf * shrink, x)
 
     def event(self, exposure: Exposure) -> tuple[Event, int]:
         """Pure ε, or nothing finite without a bound."""
@@ -184,13 +238,11 @@ class Laplace(Local, Summed):
         return self.claims(exposure, self.event(exposure)[0], "replace_one", words)
 
     def _central(self, exposure: Exposure) -> tuple[Claim, ...]:
-        from tacit.privacy.accounting import accountant
-
         event, count = exposure.at_most(self.messages).pure(self.share)
-        words = (RELEASED, *((DRAWN,) if isinstance(event, FixedPure) else ()), FLOATS)
+        words = (RELEASED, *((DRAWN,) if isinstance(event, FixedPure) else ()))
 
         def one(count: int, delta: float, per: Per) -> Claim:
-            epsilon = accountant.compose(((event, count),), delta).epsilon
+            epsilon, delta = self.cost(event, count, delta)
             return Claim("central", self.unit, "replace_one", epsilon, delta, per, self.fidelity, "server", words)
 
         return TOWARDS_SERVER, one(1, 0.0, "round"), one(count, self.delta or 0.0, "run")

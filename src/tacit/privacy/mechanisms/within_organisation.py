@@ -7,28 +7,49 @@ from typing import Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
+from tacit.core.integer_grid import (
+    PEOPLE,
+    PERSON_STEPS,
+    from_grid,
+    from_vector,
+    is_int64,
+    person_on_grid,
+    to_float,
+    to_people_grid,
+    to_vector,
+)
 from tacit.core.settings import setting
 from tacit.core.sparse_rows import dense_tree
 from tacit.errors import PlanError
 from tacit.privacy.accounting.events import Event, Gaussian
 from tacit.privacy.claim import Claim, Per
-from tacit.privacy.mechanism import PEOPLE, Spread, delta_setting, epsilon_setting, messages_setting, wire_setting
-from tacit.privacy.mechanisms._parts import noise
-from tacit.privacy.mechanisms._parts.local_dp import ASKED, FLOATS
-from tacit.privacy.mechanisms._parts.summed import Summed
+from tacit.privacy.mechanism import Spread, delta_setting, epsilon_setting, messages_setting, wire_setting
+from tacit.privacy.mechanisms._parts.local_dp import ASKED
+from tacit.privacy.mechanisms._parts.noise_grid import (
+    NoiseGrid,
+    check_headroom,
+    draw_noise,
+    epsilon_with_tables,
+    tables_delta,
+    unit_grid,
+)
+from tacit.privacy.mechanisms._parts.summed import IntegerSums, for_each_weight, size_of
 from tacit.privacy.sampler import Exposure
 
 _COUNT = 0.1  # how much of a person's length 1 the count takes; the rest is the update's
+_PERSON = 16  # the integer that counts one person
+_MOST_INTEGER = 2**24  # of a sum, before its noise
 _INSIDE = "each person belongs to one organisation, which clips what each person contributes and adds the noise"
 
 
-class WithinOrganisation(Summed):
+class WithinOrganisation(IntegerSums):
     """Noise for a sum over people, drawn inside the organisation: N(0, noise²) on every number, where each person adds a
     vector of length at most 1.
 
-    An update with a leaf `people` is such a sum, and has how many people are in it; the method has clipped each. The
-    server divides by that number with its noise: `people` shares each person's length 1 with the rest of the update. An update without it is one person's, and is shrunk to length 1 here. Give `epsilon` for the run and the noise
-    is found, or `noise` and the ε is computed.
+    An update with a leaf `people` is such a sum, and has how many people are in it; the method has put each person's part
+    on the integer grid, within its bound, so that the sum and its noise are integers. The server divides by the number of
+    people with its noise: `people` shares each person's length 1 with the rest of the update. An update without it is one
+    person's, and is put on the grid here. Give `epsilon` for the run and the noise is found, or `noise` and the ε is computed.
 
     Guarantee:
         (ε, δ) for one person, replaced by any other in the same organisation, in all that the organisation sends,
@@ -64,9 +85,13 @@ class WithinOrganisation(Summed):
         if self.noise is None:
             assert self.epsilon is not None
             found = accountant.calibrate(
-                lambda found: ((Gaussian(found), exposure.messages),), self.epsilon, delta, "replace_one"
+                lambda found: ((Gaussian(found), exposure.messages),),
+                self.epsilon,
+                max(0.0, delta - tables_delta(exposure.messages, self.epsilon)),
+                "replace_one",
             )
             settled = replace(settled, noise=found)
+        settled.grids(2)  # refuses a noise that is too large
         cost = settled.claim(exposure)[1].epsilon
         if self.epsilon is not None and cost > self.epsilon * (1 + 1e-9):
             raise PlanError(
@@ -82,25 +107,53 @@ class WithinOrganisation(Summed):
             raise PlanError("privacy.epsilon is not turned into noise yet; settle the mechanism for a population.")
         return self.noise
 
+    def grids(self, numbers: int) -> tuple[NoiseGrid, NoiseGrid]:
+        """The grids of an update of so many numbers, and of its count of people, with the noise on each."""
+        grids = (
+            unit_grid(self.deviation / math.sqrt(1 - _COUNT**2), PERSON_STEPS, numbers, self.crowd),
+            unit_grid(self.deviation / _COUNT, _PERSON, 1),
+        )
+        for grid in grids:
+            check_headroom(grid, "local")
+        return grids
+
     def encode(self, key: jax.Array, update: dict, public_state: dict) -> Any:
-        """The sum, its two parts sharing each person's length 1, with noise on every number."""
+        """The integers of the sum and of the count, with noise on every one."""
         del public_state
         x = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), dense_tree(update))
-        x = self._shared(x, 1.0) if PEOPLE in x else _shrunk(x)
-        return noise.add_normal(key, x, self.deviation)
+        rounding, noise, of_count = jax.random.split(key, 3)
+        alone = PEOPLE not in x
+        rest = {name: leaf for name, leaf in x.items() if name != PEOPLE}
+        mine = person_on_grid(rounding, rest) if alone else jax.tree.map(to_people_grid, rest)
+        whole, count = self.grids(size_of(rest))
+        vector = to_vector(mine)
+        payload = from_vector(vector + draw_noise(noise, whole, vector.shape), mine)
+        if alone:
+            return payload
+        people = jnp.clip(jnp.round(x[PEOPLE] * _PERSON), 0, _MOST_INTEGER).astype(jnp.int32)
+        return {**payload, PEOPLE: people + draw_noise(of_count, count, people.shape)}
+
+    def largest(self, numbers: int) -> int:
+        """That of a sum over as many people as fit, and the reach of the noise."""
+        return _MOST_INTEGER + max(grid.reach for grid in self.grids(numbers))
 
     def estimate(self, key: jax.Array, total: Any, n: jax.Array, public_state: dict) -> tuple[dict, jax.Array]:
         """The sums, and the noisy number of people; at least 1."""
-        del key, n, public_state
-        if PEOPLE not in total[0]:
-            return total
-        sums = self._shared(total[0], -1.0)
-        return sums, jnp.maximum(sums[PEOPLE], 1.0)
+        del key, n
+        sums, reports = total
+        numbers = for_each_weight(self.to_numbers(sums, public_state), reports)
+        return numbers, jnp.maximum(numbers[PEOPLE], 1.0) if PEOPLE in sums else reports.astype(jnp.float32)
 
-    def _shared(self, x: dict, power: float) -> dict:
-        """The count times 0.1 and the rest times √(1 − 0.1²), or back."""
-        rest = math.sqrt(1 - _COUNT**2)
-        return {name: leaf * (_COUNT if name == PEOPLE else rest) ** power for name, leaf in x.items()}
+    def to_numbers(self, payload: Any, public_state: dict) -> Any:
+        """The numbers that integers stand for, in units of what one person may add, and the number of people."""
+        del public_state
+        rest = {name: leaf for name, leaf in payload.items() if name != PEOPLE}
+        whole, _ = self.grids(size_of(rest))
+        numbers = {name: from_grid(leaf, 1.0, whole) for name, leaf in rest.items()}
+        if PEOPLE not in payload:
+            return numbers
+        count = payload[PEOPLE]
+        return {**numbers, PEOPLE: (to_float(count) if is_int64(count) else count.astype(jnp.float32)) / _PERSON}
 
     def event(self, exposure: Exposure) -> tuple[Event, int]:
         """One message."""
@@ -116,9 +169,10 @@ class WithinOrganisation(Summed):
         from tacit.privacy.accounting import accountant
 
         delta = self.delta or 0.0
-        epsilon = accountant.compose(((Gaussian(self.deviation), count),), delta, "replace_one").epsilon
-        words = (_INSIDE, FLOATS)
-        return Claim("local", "user", "replace_one", epsilon, delta, per, "corrected", "organisation", words)
+        spent = ((Gaussian(self.deviation), count),)
+        price = lambda left: accountant.compose(spent, left, "replace_one").epsilon  # noqa: E731
+        epsilon = epsilon_with_tables(price, delta, count)
+        return Claim("local", "user", "replace_one", epsilon, delta, per, "corrected", "organisation", (_INSIDE,))
 
     def spread(self, numbers: int, reports: float) -> Spread:
         """At best every person's 1/√D; σ in each report, over the people of an organisation."""
@@ -131,9 +185,3 @@ class WithinOrganisation(Summed):
     def describe(self) -> dict[str, Any]:
         """The noise, in units of what one person may add."""
         return {"clip": 1.0, "noise": self.noise, "messages": self.messages}
-
-
-def _shrunk(x: dict) -> dict:
-    """One person's update, at most 1 long."""
-    length = jnp.sqrt(sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves(x)))
-    return jax.tree.map(lambda leaf: leaf / jnp.maximum(length, 1.0), x)

@@ -1,8 +1,10 @@
-"""Sums of updates clipped in L2 norm, with normal noise; the clip bound may follow a quantile of the updates' norms.
+"""Sums of updates clipped in L2 norm, in integers with rounded Gaussian noise; the bound may follow a quantile of norms.
 
+An update x clipped to the bound C is sent as integers q ≈ x/(C·step), ‖q‖₂² ≤ R². Their sum, and the noise added to it, are
+integers too; the noise is at least z_sum·R. The step is in units of the bound, so that a bound that moves changes no integer.
 
 Beside its update x, at most C long, a device sends whether it was within the round's bound C: b = +½ where it was, −½ where
-it was not. The server adds noise to both sums and moves the bound by the share of those who were within:
+it was not. b is sent in sixteenths. The server adds noise to both sums and moves the bound by the share of those who were within:
 
     share = ½ + (Σ b + N(0, s²)) / M          M: the planned size of the cohort; a device that does not report counts as ½
     C ← C · exp(−rate · (share − quantile))
@@ -27,18 +29,36 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from tacit.core.integer_grid import (
+    from_grid,
+    from_vector,
+    round_to_grid,
+    to_float,
+    to_numpy,
+    to_vector,
+)
 from tacit.core.sparse_rows import dense_tree
 from tacit.errors import PlanError
-from tacit.privacy.mechanisms._parts import noise
-from tacit.privacy.mechanisms._parts.summed import Summed, same_for_every_weight
+from tacit.privacy.mechanisms._parts.noise_grid import (
+    NoiseGrid,
+    add_noise,
+    check_headroom,
+    draw_noise,
+    gaussian_grid,
+    unit_grid,
+)
+from tacit.privacy.mechanisms._parts.summed import IntegerSums, for_each_weight, size_of
 
 WITHIN = "within the clip"  # the count's place beside the leaves of an update; no leaf has a name of three words
 RATE = 0.2  # of the geometric step, as in the paper
 _FAR = 1e6  # the bound stays within so many times its start, both ways: what is always within must not shrink it to nothing
+_PERSON = 16  # the integer that counts one person
+_HALF = _PERSON // 2
 
 
-class Clipped(Summed):
+class Clipped(IntegerSums):
     """What a device sends and a server releases, given `multiplier`, the noise that is priced in units of the bound."""
 
     place: eqx.AbstractVar[Literal["central", "local"]]
@@ -95,49 +115,94 @@ class Clipped(Summed):
         """The round's bound."""
         return self.clip if self.quantile is None else public_state.get("clip", self.clip)
 
+    def grid(self, numbers: int) -> NoiseGrid:
+        """The grid of an update of so many numbers, and the noise on it."""
+        people = self._planned if self.place == "central" else 1
+        grid = gaussian_grid(self.sum_multiplier, numbers, people)
+        check_headroom(grid, self.place)
+        return grid
+
+    def _count_grid(self) -> NoiseGrid:
+        """The grid of the count, and the noise on it."""
+        return unit_grid(self.count_deviation, _PERSON, 1, self._planned)
+
     def encode(self, key: jax.Array, update: dict, public_state: dict) -> Any:
-        """x·min(1, S/‖x‖₂), dense, with noise where the place is local, or with one number more where the bound moves."""
-        clip = self._clip(public_state)
-        x = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), dense_tree(update))
-        norm = jnp.sqrt(sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves(x)))
-        shrink = jnp.minimum(1.0, clip / jnp.maximum(norm, 1e-30))
-        x = jax.tree.map(lambda leaf: leaf * shrink, x)
+        """The integers of x·min(1, C/‖x‖₂), with noise where the place is local, or with one more where the bound moves."""
+        clip, tree = self._clip(public_state), dense_tree(update)
+        x = to_vector(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tree))
+        grid, (rounding, noise) = self.grid(x.size), jax.random.split(key)
+        q = round_to_grid(jax.random.bits(rounding, (), jnp.uint32), x, clip, grid)
         if self.place == "local":
-            return noise.add_normal(key, x, self.deviation)
-        return x if self.quantile is None else {**x, WITHIN: within_bit(norm, clip)}
+            q = q + draw_noise(noise, grid, q.shape)
+        payload = from_vector(q, tree)
+        return payload if self.quantile is None else {**payload, WITHIN: within_bit(norm_of(x), clip)}
+
+    def largest(self, numbers: int) -> int:
+        """R, and on a device the reach of the noise."""
+        grid = self.grid(numbers - (self.quantile is not None))
+        return max(grid.largest + (grid.reach if self.place == "local" else 0), _HALF)
 
     def zero(self, params: dict, weights: int) -> Any:
         """Zeros, and one more for the count where the bound moves."""
-        counted = {} if self.quantile is None else {WITHIN: jax.ShapeDtypeStruct((), jnp.float32)}
+        counted = {} if self.quantile is None else {WITHIN: jax.ShapeDtypeStruct((), jnp.int32)}
         return super().zero({**params, **counted}, weights)
 
     def estimate(self, key: jax.Array, total: Any, n: jax.Array, public_state: dict) -> tuple[dict, jax.Array]:
-        """The sum with its noise, and the planned size of the cohort."""
+        """The sum with its noise, and the planned size of the cohort; on devices' noise, the number of reports."""
         del n
-        sums, weight = total
+        sums, reports = total
         if self.place == "local":
-            return sums, weight
-        noised = self._released(key, sums, public_state)
-        sums = {name: leaf for name, leaf in sums.items() if name != WITHIN}
-        sums = {name: same_for_every_weight(noised[name], leaf) for name, leaf in sums.items()}
-        return sums, jnp.full_like(weight, self._planned)
+            return for_each_weight(self.to_numbers(sums, public_state), reports), reports.astype(jnp.float32)
+        noised = self.add_noise(key, sums)
+        return for_each_weight(self.to_numbers(noised, public_state), reports), jnp.full(reports.shape, self._planned)
+
+    def add_noise(self, key: jax.Array, sums: dict) -> dict:
+        """The sums of a cohort with the noise of its update; what the count gets is apart."""
+        leaves = {name: leaf for name, leaf in sums.items() if name != WITHIN}
+        return add_noise(jax.random.fold_in(key, 0), self.grid(size_of(leaves)), leaves)
+
+    def to_numbers(self, payload: Any, public_state: dict) -> Any:
+        """The numbers that integers stand for, in the round's bound; what counts who was within is left out."""
+        leaves = {name: leaf for name, leaf in payload.items() if name != WITHIN}
+        grid = self.grid(size_of(leaves))
+        return {name: from_grid(leaf, self._clip(public_state), grid) for name, leaf in leaves.items()}
 
     def next_public_state(self, key: jax.Array, total: Any, public_state: dict) -> dict:
         """The bound moves towards the quantile, by the noisy count."""
         if self.quantile is None:
             return public_state
-        share = 0.5 + self._released(key, total[0], public_state)[WITHIN] / self._planned
+        (counted,) = add_noise(jax.random.fold_in(key, 1), self._count_grid(), [total[0][WITHIN]])
+        share = 0.5 + to_float(counted) / (_PERSON * self._planned)
         rate = RATE if self.quantile_rate is None else self.quantile_rate
         return {**public_state, "clip": next_bound(self._clip(public_state), share, self.quantile, rate, self.clip)}
 
-    def _released(self, key: jax.Array, sums: dict, public_state: dict) -> dict:
-        """All that the server releases of a round: the sum and the count, each with its noise."""
-        # Every weight is 1, so all sums are the same: a second draw of noise would release it a second time.
-        first = jax.tree.map(lambda leaf: leaf[0], sums)
-        sigma = dict.fromkeys(first, self.deviation * (self._clip(public_state) / self.clip))
-        if self.quantile is not None:
-            sigma[WITHIN] = self.count_deviation
-        return noise.add_normal(key, first, sigma)
+    def check_payload(self, payload: Any) -> str:
+        """Whether the integers are within the bound, exactly, or with noise within its reach; and the count is ±½."""
+        if self.quantile is not None and abs(int(payload[WITHIN])) != _HALF:
+            return f"whether an update was within the clip must be {_HALF} or -{_HALF}, got {int(payload[WITHIN])}"
+        if self.place == "local":
+            return super().check_payload(payload)
+        parts = [np.asarray(leaf, np.int64).ravel() for name, leaf in payload.items() if name != WITHIN]
+        grid = self.grid(sum(part.size for part in parts))
+        if (largest := max(int(np.abs(part).max(initial=0)) for part in parts)) > grid.largest:
+            return f"every number must be from -{grid.largest} to {grid.largest}, got one of size {largest}"
+        squares = sum(int(np.square(part).sum()) for part in parts)
+        return "" if squares <= grid.bound else f"its squares must sum to at most {grid.bound}, got {squares}"
+
+    def check_total(self, total: Any, people: int) -> str:
+        """Whether so many updates within the bound can add up to this."""
+        reason = super().check_total(total, people)
+        if reason or self.place == "local":
+            return reason
+        sums, count = total[0], int(np.asarray(total[1]).max(initial=0))
+        grid = self.grid(size_of(sums) - (self.quantile is not None))
+        parts = [to_numpy(leaf).astype(float) for name, leaf in sums.items() if name != WITHIN]
+        length, most = math.sqrt(sum(float(np.square(part).sum()) for part in parts)), count * math.sqrt(grid.bound)
+        if length > most * (1 + 1e-9):
+            return f"a sum of {count} updates must be at most {most:.6g} long, got {length:.6g}"
+        if self.quantile is not None and abs(int(to_numpy(sums[WITHIN]))) > count * _HALF:
+            return f"{count} reports must count at most {count * _HALF}, got {int(to_numpy(sums[WITHIN]))}"
+        return ""
 
     @property
     def _planned(self) -> float:
@@ -199,9 +264,16 @@ def sum_noise(noise: float, count: float) -> float:
     return left**-0.5
 
 
+def norm_of(x: jax.Array) -> jax.Array:
+    """‖x‖₂, infinite rather than wrong where squares would overflow."""
+    largest = jnp.abs(x).max(initial=0.0)
+    scale = jnp.where(largest > 0, largest, 1.0)
+    return scale * jnp.sqrt(jnp.square(x / scale).sum())
+
+
 def within_bit(norm: jax.Array, clip: jax.Array | float) -> jax.Array:
-    """b: whether an update of this length is within the bound, as +½ or −½."""
-    return jnp.where(norm <= clip, 0.5, -0.5).astype(jnp.float32)
+    """b: whether an update of this length is within the bound, as +½ or −½ of a person."""
+    return jnp.where(norm <= clip, _HALF, -_HALF).astype(jnp.int32)
 
 
 def next_bound(clip: jax.Array, share: jax.Array, quantile: float, rate: float, start: float) -> jax.Array:

@@ -1,5 +1,6 @@
 """Local differential privacy: what mechanisms share whose every message is private by itself, against any reader."""
 
+import math
 from dataclasses import replace
 from typing import Any, Literal, Self
 
@@ -10,12 +11,12 @@ from tacit.privacy.mechanism import Mechanism, delta_setting, epsilon_setting, m
 from tacit.privacy.sampler import Exposure
 
 ASKED = "which devices take part in which rounds is visible"
-FLOATS = "noise is drawn in floating point"
 RELEASED = "covers what the server releases, not what the server itself sees"
 DRAWN = "it must stay secret which devices were drawn in which round"
 REPORTS = "the server sees each clipped report"
 NO_BOUND = "updates are not clipped: two of them may differ by any amount, which no scale of noise covers"
 NO_BOUND_EVENT = Unbounded("an update without a bound")
+MOST_TABLES_DELTA = 1e-6  # what noise from tables may add to δ; above it there is no guarantee left to state
 TOWARDS_SERVER = Claim(
     *("local", "user", "replace_one", float("inf"), 0.0, "message", "corrected", "server"),
     conditions=(f"{REPORTS}, without noise",),
@@ -58,10 +59,24 @@ class Local(Mechanism):
         exposure = exposure.at_most(self.messages)
         settled = replace(self, messages=exposure.messages)
         if self.epsilon_per_message is None and self.epsilon is not None:
-            share = accountant.per_message(self.epsilon, exposure.messages, self.delta or 0.0, self.parts)
+            share = self._per_message(exposure.messages)
             settled = replace(settled, epsilon_per_message=share)
         settled.check_promise(exposure)
         return settled
+
+    def _per_message(self, messages: int) -> float:
+        """The largest ε of a message such that so many keep the promise."""
+        from tacit.privacy.accounting import accountant
+
+        assert self.epsilon is not None
+        delta = self.delta or 0.0
+        left = max(0.0, delta - self.tables_delta(messages, self.epsilon / messages)) if delta else 0.0
+        return accountant.per_message(self.epsilon, messages, left, self.parts)
+
+    def tables_delta(self, messages: int, epsilon: float) -> float:
+        """What δ grows by where tables of finite precision draw the noise of so many messages of ε each; 0: none do."""
+        del messages, epsilon
+        return 0.0
 
     def check_delta(self, exposure: Exposure) -> None:
         """Refuse a δ that is too large for so many devices."""
@@ -100,16 +115,23 @@ class Local(Mechanism):
 
     def claims(self, exposure: Exposure, event: Event, relation: Relation, words: tuple[str, ...]) -> tuple[Claim, ...]:
         """A claim per message and one per run for an event."""
-        from tacit.privacy.accounting import accountant
-
-        delta = self.delta or 0.0
         times = exposure.at_most(self.messages).messages
 
         def one(count: int, delta: float, per: Per) -> Claim:
-            epsilon = accountant.compose(((event, count),), delta).epsilon
+            epsilon, delta = self.cost(event, count, delta)
             return Claim("local", self.unit, relation, epsilon, delta, per, self.fidelity, "nobody", words)
 
-        return one(1, 0.0, "message"), one(times, delta, "run")
+        return one(1, 0.0, "message"), one(times, self.delta or 0.0, "run")
+
+    def cost(self, event: Event, count: int, delta: float) -> tuple[float, float]:
+        """(ε, δ) of so many events; what the tables take is taken off δ, and is δ where there is none."""
+        from tacit.privacy.accounting import accountant
+
+        tables = self.tables_delta(count, getattr(event, "epsilon", math.inf))
+        left = delta - tables if delta else 0.0
+        if tables > MOST_TABLES_DELTA or left < 0:
+            return math.inf, delta
+        return accountant.compose(((event, count),), left).epsilon, delta or tables
 
     @property
     def fidelity(self) -> Literal["paper", "corrected"]:
@@ -117,8 +139,8 @@ class Local(Mechanism):
         return "corrected"
 
     def conditions(self) -> tuple[str, ...]:
-        """What the claim depends on."""
-        return (FLOATS,)
+        """What the claim depends on; nothing, by default."""
+        return ()
 
     def visible(self) -> tuple[str, ...]:
         """Participation only."""

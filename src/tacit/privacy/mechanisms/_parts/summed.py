@@ -1,10 +1,21 @@
-"""Sums: the total of mechanisms whose payload is an update in the update's own form."""
+"""Sums: the total of mechanisms whose payload is an update in the update's own form, in numbers or in integers of a grid."""
 
+import math
+from abc import abstractmethod
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from tacit.core.integer_grid import (
+    Int64,
+    add_int64,
+    is_int64,
+    sum_int64,
+    to_numpy,
+    zeros_int64,
+)
 from tacit.core.sparse_rows import Rows, coalesce, is_rows
 from tacit.privacy.mechanism import Mechanism
 
@@ -12,7 +23,8 @@ from tacit.privacy.mechanism import Mechanism
 class Summed(Mechanism):
     """A mechanism whose total is (Σ weight·payload for each weight, Σ weight).
 
-    Integer leaves are counted, not weighted: their sums are exact up to 2³¹.
+    Integer leaves are counted, not weighted: their sums are exact up to 2³¹. For mechanisms without a claim: sums of floats
+    depend on their order, and their noise has holes.
     """
 
     def zero(self, params: dict, weights: int) -> Any:
@@ -44,9 +56,65 @@ class Summed(Mechanism):
         return total
 
 
-def same_for_every_weight(tree: Any, like: Any) -> Any:
+class IntegerSums(Mechanism):
+    """A mechanism whose payload is an update in int32, and whose total is (its sums in 64 bits, the number of reports).
+
+    Every report counts once, so that one sum serves all weights. The sums are exact: in any order, chunk by chunk or all at
+    once, they are the same bits, and 2³¹ reports of 32 bits never leave 64.
+    """
+
+    @abstractmethod
+    def largest(self, numbers: int) -> int:
+        """The largest size of an integer in a payload of so many numbers."""
+
+    def zero(self, params: dict, weights: int) -> Any:
+        """Zeros, and no reports for each weight."""
+        return jax.tree.map(lambda leaf: zeros_int64(leaf.shape), params), jnp.zeros(weights, jnp.int32)
+
+    def add(self, total: Any, payloads: Any, weights: jax.Array, sent: jax.Array) -> Any:
+        """Count a chunk in, exactly."""
+        del weights  # each device counts once
+        sums, reports = total
+        largest = self.largest(size_of(payloads) // sent.shape[0])
+
+        def one(sum: Int64, part: jax.Array) -> Int64:
+            heard = sent.reshape((-1,) + (1,) * (part.ndim - 1))
+            return add_int64(sum, sum_int64(jnp.where(heard, part, 0), largest))
+
+        return jax.tree.map(one, sums, payloads, is_leaf=is_int64), reports + sent.sum(dtype=jnp.int32)
+
+    def merge(self, one: Any, other: Any) -> Any:
+        """Sum of sums."""
+        return jax.tree.map(add_int64, one[0], other[0], is_leaf=is_int64), one[1] + other[1]
+
+    def check_payload(self, payload: Any) -> str:
+        """Whether every integer is one that a device can have made."""
+        largest = self.largest(size_of(payload))
+        found = max((int(np.abs(np.asarray(leaf, np.int64)).max(initial=0)) for leaf in jax.tree.leaves(payload)))
+        return "" if found <= largest else f"every number must be from -{largest} to {largest}, got one of size {found}"
+
+    def check_total(self, total: Any, people: int) -> str:
+        """Whether so many reports can add up to these sums."""
+        sums, reports = total
+        if not (np.asarray(reports) == np.asarray(reports).max(initial=0)).all():
+            return "every weight must count the same reports"
+        count = int(np.asarray(reports).max(initial=0))
+        if not 0 <= count <= people:
+            return f"a total of {people} must count 0 to {people} reports, got {count}"
+        leaves = [to_numpy(leaf) for leaf in jax.tree.leaves(sums, is_leaf=is_int64)]
+        largest = count * self.largest(size_of(sums))
+        found = max(max(int(leaf.max(initial=0)), -int(leaf.min(initial=0))) for leaf in leaves)
+        return "" if found <= largest else f"a sum of {count} reports must be at most {largest}, got one of size {found}"
+
+
+def for_each_weight(tree: Any, reports: jax.Array) -> Any:
     """One sum, repeated along the axis of weights."""
-    return jax.tree.map(lambda leaf, many: jnp.broadcast_to(leaf, many.shape), tree, like)
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*reports.shape, *leaf.shape)), tree)
+
+
+def size_of(sums: Any) -> int:
+    """How many numbers there are in arrays, or in sums of 64 bits."""
+    return sum(math.prod((leaf.low if is_int64(leaf) else leaf).shape) for leaf in jax.tree.leaves(sums, is_leaf=is_int64))
 
 
 Heard = tuple[Any, jax.Array, jax.Array]  # payloads [c, ...], weights [c, k], sent [c]

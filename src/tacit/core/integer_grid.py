@@ -1,4 +1,4 @@
-"""The integer grid: its step, bounded rounding of float vectors to it, 64-bit sums without x64, and the limits of both.
+"""The integer grid: bounded rounding of float vectors to whole numbers, and exact sums of those in 64 bits.
 
 A bounded vector x becomes integers q on a public grid, x ≈ step·q. Privacy rests on one fact only, which `within` checks
 in integers before anything is sent or added: ‖q‖₂² ≤ `bound`, ‖q‖₁ ≤ `bound`, or every |q| ≤ `bound`. How well q stands
@@ -9,30 +9,12 @@ Sums are pairs of 32-bit words (`Int64`), which are exact in jitted code with JA
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.errors import PlanError
-from tacit.privacy.mechanisms._parts.discrete_noise import (
-    MAX_SCALE,
-    UNIT,
-    GaussianTable,
-    LaplaceTable,
-    discrete_laplace,
-    gaussian_factors,
-    gaussian_table,
-    gaussian_table_above,
-    laplace_table,
-    rounded_gaussian,
-)
-
-MAX_STEPS = 2**20  # the most steps in a clip bound: what float32 still divides
-CLIPS = (1e-12, 1e12)  # the smallest and the largest clip bound
-LEAST_NOISE = 1e-9  # of a clip bound; what is below is nothing on any grid
 CHUNK_ROWS = 2**16  # the most rows that one sum of halves adds without a carry
 _GOLDEN = np.uint32(0x9E3779B9)  # 2³²·.618…: an offset that spreads the rounding of neighbours evenly
 
@@ -47,71 +29,34 @@ class Grid:
     bound: int  # the largest Σq² (l2), Σ|q| (l1) or |q| (elements)
     step: float  # in units of the clip bound
     keep: float  # the share of the bound that a float vector is shrunk to, so that its rounding stays within
-    noise: GaussianTable | LaplaceTable | None
-    people: float  # whose integers are added before the noise is
 
     @property
     def largest(self) -> int:
         """The largest |q|."""
         return math.isqrt(self.bound) if self.norm == "l2" else self.bound
 
-    @property
-    def reach(self) -> int:
-        """The largest |noise|."""
-        return 0 if self.noise is None else self.noise.reach
 
-    @property
-    def rounding_cost(self) -> float:
-        """How much rounding adds to the noise's standard deviation, relative to it: below .01 except on the finest grid."""
-        if self.noise is None:
-            return 0.0
-        own = float(self.noise.variance) if isinstance(self.noise, GaussianTable) else 2 * float(self.noise.scale) ** 2
-        return math.sqrt(1 + self.people / 6 / own) - 1  # a rounding has variance f(1 − f), 1/6 on average
+def l2_grid(bound: int, numbers: int) -> Grid:
+    """The grid of vectors of so many numbers whose squares sum to at most `bound`."""
+    keep = math.sqrt(max(0.25, 1 - numbers / (4 * bound) - 2 / math.sqrt(bound)))  # few roundings leave the bound
+    return Grid("l2", bound, 1 / math.sqrt(bound), keep)
 
 
-def gaussian_grid(noise: float, numbers: int, people: float = 1) -> Grid:
-    """The grid for noise of `noise` times an L2 bound: fine enough for the rounding of `people` vectors of so many numbers."""
-    if noise == 0:
-        return Grid("l2", MAX_STEPS**2, 1 / MAX_STEPS, _keep(numbers, MAX_STEPS**2), None, people)
-    if not noise >= LEAST_NOISE:
-        raise PlanError(
-            f"privacy.noise must be 0 or at least {LEAST_NOISE:g} of the clip bound, got {noise:g}; give 0 for none."
-        )
-    steps = min(max(8 * math.sqrt(numbers), 3 * math.sqrt(people) / noise), MAX_STEPS)
-    exact = Fraction(noise)
-    if noise * MAX_STEPS < math.sqrt(UNIT):
-        table = gaussian_table_above(noise * MAX_STEPS)  # σ below 256 steps, or the steps would be too many
-    else:
-        table = gaussian_table(UNIT, gaussian_factors((exact * Fraction(steps)) ** 2))
-    bound = min(math.floor(table.variance / exact**2), MAX_STEPS**2)
-    return Grid("l2", bound, 1 / math.sqrt(bound), _keep(numbers, bound), table, people)
+# ---- Vectors ----
 
 
-def _keep(numbers: int, bound: int) -> float:
-    """√(1 − p/(4R²) − 2/R): a rounded vector of this length is within the bound but for rare draws."""
-    return math.sqrt(max(0.25, 1 - numbers / (4 * bound) - 2 / math.sqrt(bound)))
+def to_vector(tree: Any) -> jax.Array:
+    """All numbers of a tree of arrays, leaf after leaf."""
+    leaves = jax.tree.leaves(tree)
+    return leaves[0].reshape(-1) if len(leaves) == 1 else jnp.concatenate([leaf.reshape(-1) for leaf in leaves])
 
 
-def laplace_grid(scale: float, norm: Norm, people: float = 1) -> Grid:
-    """The grid for Laplace noise of `scale` times a bound on the L1 norm, or on each number."""
-    if not 0 < scale <= MAX_SCALE:
-        raise PlanError(
-            f"privacy.scale must be above 0 and at most {MAX_SCALE:,} bounds, got {scale:.3g}; give a larger epsilon, or "
-            "train fewer numbers."
-        )
-    wanted = max(1024.0, 256 / scale, 2.1 * math.sqrt(people) / scale)
-    bound = max(1, math.floor(min(wanted, MAX_STEPS, MAX_SCALE / scale)))
-    table = laplace_table(math.ceil(bound * Fraction(scale)))
-    keep = 1 - 2.0**-18 if norm == "l1" else 1.0  # a sum of floats may be a little more than it should
-    return Grid(norm, bound, 1 / bound, keep, table, people)
-
-
-def epsilon_of(grid: Grid, numbers: int = 1) -> float:
-    """The pure ε of the integers themselves, replace-one: 2R/s for L1, 2DR/s for elements."""
-    if not isinstance(grid.noise, LaplaceTable):
-        raise TypeError("Only a grid with Laplace noise has a pure ε.")
-    differ = 2 * grid.bound * (numbers if grid.norm == "elements" else 1)
-    return float(differ / grid.noise.scale) * (1 + 2.0**-50)
+def from_vector(vector: jax.Array, like: Any) -> Any:
+    """The tree of this form whose numbers these are."""
+    leaves, tree = jax.tree.flatten(like)
+    sizes = [math.prod(leaf.shape) for leaf in leaves]
+    parts = jnp.split(vector, np.cumsum(sizes)[:-1].tolist())
+    return jax.tree.unflatten(tree, [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves)])
 
 
 # ---- Rounding ----
@@ -133,21 +78,6 @@ def round_to_grid(word: jax.Array | None, x: jax.Array, clip: Any, grid: Grid) -
     if grid.norm == "elements":
         return jnp.clip(q, -grid.bound, grid.bound)
     return jnp.where(within(q, grid), q, jnp.where(within(towards_zero, grid), towards_zero, 0))
-
-
-def draw_noise(key: jax.Array, grid: Grid, shape: tuple[int, ...]) -> jax.Array:
-    """int32 draws of a grid's noise; zeros where it has none."""
-    if grid.noise is None:
-        return jnp.zeros(shape, jnp.int32)
-    if isinstance(grid.noise, GaussianTable):
-        return rounded_gaussian(key, grid.noise, shape)
-    return discrete_laplace(key, grid.noise, shape)
-
-
-def from_grid(integers: Any, clip: Any, grid: Grid) -> jax.Array:
-    """The float32 numbers that integers (int32 or Int64) stand for."""
-    numbers = to_float(integers) if isinstance(integers, Int64) else integers.astype(jnp.float32)
-    return numbers * (jnp.asarray(clip, jnp.float32) * grid.step)
 
 
 def _scaled(x: jax.Array, clip: jax.Array, grid: Grid) -> jax.Array:
@@ -179,7 +109,7 @@ def _carried(word: jax.Array | None, part: jax.Array, norm: Norm) -> jax.Array:
 
 def within(q: jax.Array, grid: Grid) -> jax.Array:
     """Whether integers are within the bound, exactly; for the device before it sends and the server before it adds."""
-    size = _magnitude(q)
+    size = magnitude(q)
     small = size.max(initial=np.uint32(0)) <= grid.largest
     if grid.norm == "l2" and size.size * grid.bound >= 2**64:
         raise ValueError(f"The squares of {size.size} numbers of up to {grid.largest} do not fit 64 bits.")
@@ -191,12 +121,8 @@ def within(q: jax.Array, grid: Grid) -> jax.Array:
     return small & ((total[0] < high) | ((total[0] == high) & (total[1] <= low)))
 
 
-def in_range(payload: jax.Array, grid: Grid) -> jax.Array:
-    """Whether a payload with noise is one that a device can have made: every |number| ≤ largest + reach."""
-    return _magnitude(payload).max(initial=np.uint32(0)) <= grid.largest + grid.reach
-
-
-def _magnitude(q: jax.Array) -> jax.Array:
+def magnitude(q: jax.Array) -> jax.Array:
+    """|q|, of every int32."""
     return jnp.where(q < 0, -q, q).astype(jnp.uint32)  # −2³¹ is 2³¹
 
 
@@ -252,15 +178,22 @@ def add_int64(one: Int64, other: Int64) -> Int64:
     return Int64(one.high + other.high + (low < one.low), low)
 
 
-def sum_int64(numbers: jax.Array) -> Int64:
-    """The sum of int32 [rows, ...] over their rows, exactly."""
+def is_int64(leaf: object) -> bool:
+    """For `is_leaf` in tree functions: stop at an Int64."""
+    return isinstance(leaf, Int64)
+
+
+def sum_int64(numbers: jax.Array, largest: int = 2**31) -> Int64:
+    """The exact sum over the rows of int32 [rows, ...], none of them larger than `largest`."""
+    together = max(1, (2**31 - 1) // largest)  # rows whose sum fits 32 bits
+    if numbers.shape[0] <= together:
+        return widen(numbers.sum(0, dtype=jnp.int32))
     total = zeros_int64(numbers.shape[1:])
     for at in range(0, numbers.shape[0], CHUNK_ROWS):
         rows = numbers[at : at + CHUNK_ROWS]
         high, low = (rows >> 16).sum(0, dtype=jnp.int32), (rows & 0xFFFF).astype(jnp.uint32).sum(0, dtype=jnp.uint32)
-        total = add_int64(
-            total, add_int64(Int64(high >> 16, high.astype(jnp.uint32) << 16), Int64(jnp.zeros_like(high), low))
-        )
+        upper = Int64(high >> 16, high.astype(jnp.uint32) << 16)
+        total = add_int64(add_int64(total, upper), Int64(jnp.zeros_like(high), low))
     return total
 
 
@@ -284,31 +217,45 @@ def from_numpy(numbers: np.ndarray) -> Int64:
     return Int64((numbers >> 32).astype(np.int32), (numbers & 0xFFFFFFFF).astype(np.uint32))
 
 
-# ---- Limits ----
+def from_grid(integers: Any, clip: Any, grid: Grid) -> jax.Array:
+    """The float32 numbers that integers (int32 or Int64) stand for."""
+    numbers = to_float(integers) if isinstance(integers, Int64) else integers.astype(jnp.float32)
+    return numbers * (jnp.asarray(clip, jnp.float32) * grid.step)
 
 
-def check_clip(name: str, clip: float) -> None:
-    """Refuse a bound outside of what float32 divides exactly enough."""
-    if not CLIPS[0] <= clip <= CLIPS[1]:
-        raise PlanError(
-            f"{name} must be from {CLIPS[0]:g} to {CLIPS[1]:g}, got {clip:g}; scale the update, for example by the "
-            "learning rate."
-        )
+# ---- Sums over the people of one device ----
+
+PEOPLE = "people"  # the leaf of an update that counts the people it is a sum over
+PERSON_STEPS = 2**12  # of the grid, in the length 1 that a person adds at most
+MOST_PEOPLE = 2**18  # whose integers of a device still add up in 32 bits
+_EXACT = 2**24 - 1  # the largest integer that float32 and all below it have
 
 
-def check_headroom(
-    grid: Grid, reports: int, place: Literal["local", "central"], total_bits: Literal[32, 64] = 64
-) -> None:
-    """Refuse a grid whose payloads overflow 32 bits, or whose sums over so many reports overflow the total's."""
-    noisy = grid.largest + (grid.reach if place == "local" else 0)
-    if noisy >= 2**31:
-        raise PlanError(
-            f"privacy.noise must leave payloads below 2^31 steps of the grid, got {noisy:,}; give a smaller noise, or "
-            "train fewer numbers."
-        )
-    total = reports * noisy + (grid.reach if place == "central" else 0)
-    if total >= 2 ** (total_bits - 1):
-        raise PlanError(
-            f"A cohort must keep its sum below 2^{total_bits - 1} steps of the grid, got {reports:,} reports of up to "
-            f"{noisy:,}; draw a smaller cohort, or give a larger noise for a coarser grid."
-        )
+def person_on_grid(key: jax.Array, tree: Any) -> Any:
+    """One person's part of a sum: int32, whose squares sum to at most PERSON_STEPS²."""
+    vector = to_vector(tree)
+    word = jax.random.bits(key, (), jnp.uint32)
+    return from_vector(round_to_grid(word, vector, 1.0, l2_grid(PERSON_STEPS**2, vector.size)), tree)
+
+
+def shares_of(counted: jax.Array, whose: jax.Array) -> jax.Array:
+    """PERSON_STEPS shared out evenly over the counted events of each person, int32[events]; 0 where not counted."""
+    length = whose.shape[0]
+    at = jnp.where(counted, whose, length)
+    many = jnp.zeros(length, jnp.int32).at[at].add(1, mode="drop")[jnp.minimum(at, length - 1)]
+    order = jnp.argsort(at, stable=True)  # a person's counted events, one after the other
+    first = jnp.searchsorted(at[order], at)
+    rank = jnp.zeros(length, jnp.int32).at[order].set(jnp.arange(length, dtype=jnp.int32)) - first
+    many = jnp.maximum(many, 1)
+    return jnp.where(counted, PERSON_STEPS // many + (rank < PERSON_STEPS % many), 0).astype(jnp.int32)
+
+
+def from_people_grid(total: Any, people: jax.Array) -> dict:
+    """The update of a device: its people's integers, summed, as the float32 numbers they stand for exactly, and a count."""
+    sums = jax.tree.map(lambda leaf: jnp.clip(leaf, -_EXACT, _EXACT).astype(jnp.float32) / PERSON_STEPS, total)
+    return {**sums, PEOPLE: people.astype(jnp.float32)}
+
+
+def to_people_grid(numbers: jax.Array) -> jax.Array:
+    """The integers that `from_people_grid` was given."""
+    return jnp.clip(jnp.round(numbers * PERSON_STEPS), -_EXACT, _EXACT).astype(jnp.int32)

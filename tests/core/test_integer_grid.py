@@ -9,13 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.errors import PlanError
-from tacit.privacy.mechanisms._parts import integer_grid as ig
-from tacit.privacy.mechanisms._parts.integer_grid import Grid, check_clip, check_headroom, gaussian_grid, laplace_grid
+from tacit.core import integer_grid as ig
+from tacit.core.integer_grid import Grid, l2_grid
 
 rounded = jax.jit(ig.round_to_grid, static_argnums=3)
 within = jax.jit(ig.within, static_argnums=1)
-GRIDS = (gaussian_grid(1.0, 6), gaussian_grid(20.0, 6, 100), laplace_grid(2.0, "l1"), laplace_grid(50.0, "elements"))
+GRIDS = (
+    l2_grid(2**16, 6),
+    l2_grid(2**40, 6),
+    Grid("l1", 1024, 2.0**-10, 1 - 2.0**-18),
+    Grid("elements", 1024, 2.0**-10, 1.0),
+)
 FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)
 
 
@@ -67,7 +71,7 @@ def test_extremes_of_clips_and_inputs(grid, clip):
     assert not rounded(jnp.uint32(2**31), np.zeros(6, np.float32), clip, grid).any()
 
 
-@pytest.mark.parametrize("grid", [*GRIDS, gaussian_grid(4.0, 6, 1)], ids=repr)
+@pytest.mark.parametrize("grid", [*GRIDS, l2_grid(4096, 6)], ids=repr)
 def test_rounding_is_unbiased(grid):
     x = np.array([0.31, -0.013, 0.2, 0.0, -0.0371, 0.111], np.float32) * 0.8
     words = jnp.asarray(np.random.default_rng(0).integers(0, 2**32, 40_000, dtype=np.uint32))
@@ -77,14 +81,14 @@ def test_rounding_is_unbiased(grid):
 
 
 def test_without_a_word_rounding_is_to_the_nearest():
-    grid = gaussian_grid(1.0, 6)
+    grid = GRIDS[0]
     x = np.array([0.31, -0.013, 0.2, 0.0, -0.0371, 0.111], np.float32)
     np.testing.assert_array_equal(ig.round_to_grid(None, x, 1.0, grid), np.rint(x / grid.step))
 
 
 def test_the_l1_norm_never_grows():
     """Where all of the bound is used, and where every part is small."""
-    grid = laplace_grid(2.0, "l1")
+    grid = GRIDS[2]
     rng = np.random.default_rng(1)
     for size in (3, 1000, 20_000):
         x = rng.laplace(size=size).astype(np.float32)
@@ -95,7 +99,7 @@ def test_the_l1_norm_never_grows():
 
 def test_what_rounding_would_push_out_of_the_bound_is_shrunk():
     """A grid that keeps all of the bound: every vector of full length is at the edge, and rounding goes beyond."""
-    tight = Grid("l2", 100, 0.1, 1.0, None, 1)
+    tight = Grid("l2", 100, 0.1, 1.0)
     rng = np.random.default_rng(2)
     shrunk = 0
     for word in rng.integers(0, 2**32, 50, dtype=np.uint32):
@@ -107,8 +111,7 @@ def test_what_rounding_would_push_out_of_the_bound_is_shrunk():
 
 
 def test_the_signal_that_is_kept():
-    grid = gaussian_grid(50.0, 4096)
-    assert 7.9 < math.sqrt(grid.bound / 4096) < 9
+    grid = l2_grid(64 * 4096, 4096)
     x = np.random.default_rng(3).normal(size=4096)
     x = (x / np.linalg.norm(x)).astype(np.float32)
     q = np.asarray(rounded(jnp.uint32(9), x, 1.0, grid), np.float64)
@@ -128,8 +131,8 @@ def test_the_check_of_the_bound_is_exact(q, by):
     exact = sum(k * k for k in q)
     q = np.array(q, np.int32)
     for grid in (
-        Grid("l2", max(1, min(2**40, exact + by)), 1.0, 1.0, None, 1),
-        Grid("l1", max(1, min(2**24, int(np.abs(q.astype(np.int64)).sum()) + by)), 1.0, 1.0, None, 1),
+        Grid("l2", max(1, min(2**40, exact + by)), 1.0, 1.0),
+        Grid("l1", max(1, min(2**24, int(np.abs(q.astype(np.int64)).sum()) + by)), 1.0, 1.0),
     ):
         assert bool(ig.within(jnp.asarray(q), grid)) == holds(q, grid)
 
@@ -138,22 +141,11 @@ def test_the_check_counts_beyond_32_bits_and_many_numbers():
     for size in (65_536, 200_001):
         q = np.full(size, -(2**11), np.int32)
         exact = size * 2**22
-        large = [Grid("l2", bound, 1.0, 1.0, None, 1) for bound in (exact, exact - 1)]
+        large = [Grid("l2", bound, 1.0, 1.0) for bound in (exact, exact - 1)]
         assert [bool(within(q, grid)) for grid in large] == [True, False]
-    assert not within(np.array([-(2**31)], np.int32), gaussian_grid(1.0, 1))
+    assert not within(np.array([-(2**31)], np.int32), GRIDS[0])
     with pytest.raises(ValueError, match="64 bits"):
-        ig.within(jnp.zeros(2**10, jnp.int32), Grid("l2", 2**60, 1.0, 1.0, None, 1))
-
-
-def test_payloads_out_of_range_are_seen():
-    grid = gaussian_grid(1.0, 4)
-    most = grid.largest + grid.reach
-    assert [bool(ig.in_range(jnp.array([0, k]), grid)) for k in (most, -most, most + 1, -(2**31))] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+        ig.within(jnp.zeros(2**10, jnp.int32), Grid("l2", 2**60, 1.0, 1.0))
 
 
 # ---- 64 bits ----
@@ -189,72 +181,40 @@ def test_order_and_chunks_change_nothing():
     np.testing.assert_array_equal(ig.to_numpy(total), chunk.astype(np.int64).sum(0))
 
 
-# ---- Grids ----
+def test_few_small_numbers_are_summed_in_32_bits_and_many_in_64():
+    rng = np.random.default_rng(6)
+    for largest, rows in ((2**20, 2047), (2**20, 2048), (2**30, 1), (2**30, 2), (1, 1000)):
+        chunk = rng.choice([-largest, largest], (rows, 3)).astype(np.int32)
+        chunk[:, 0] = largest
+        total = ig.sum_int64(jnp.asarray(chunk), largest)
+        np.testing.assert_array_equal(ig.to_numpy(total), chunk.astype(np.int64).sum(0))
 
 
-@pytest.mark.parametrize("noise", [0.01, 0.5, 1.0, 3.7, 30.0])
-@pytest.mark.parametrize(("numbers", "people"), [(1, 1), (4000, 1), (4000, 1000), (1_000_000, 1_000_000)])
-def test_rounding_costs_less_than_a_hundredth_and_noise_is_never_less(noise, numbers, people):
-    grid = gaussian_grid(noise, numbers, people)
-    assert grid.noise.variance >= grid.bound * noise**2 * (1 - 1e-15)
-    assert grid.rounding_cost < 0.01
-    assert grid.noise.deviation / math.sqrt(grid.bound) < noise * 1.01
-    assert grid.bound >= 64 * numbers * (1 - 1e-9)
-    assert grid.keep > 0.85
-    check_headroom(grid, people, "local")
-    check_headroom(grid, people, "central")
+# ---- People ----
 
 
-@pytest.mark.parametrize("scale", [0.01, 2.0, 1e4])
-@pytest.mark.parametrize("people", [1, 100, 1_000_000])
-def test_laplace_grids_cost_less_than_a_hundredth(scale, people):
-    grid = laplace_grid(scale, "l1", people)
-    assert grid.rounding_cost < 0.01
-    assert scale <= float(grid.noise.scale) / grid.bound < 1.005 * scale
-    assert ig.epsilon_of(grid) <= 2 / scale * (1 + 1e-12)
-    assert ig.epsilon_of(laplace_grid(scale, "elements"), 10) <= 20 / scale * (1 + 1e-12)
+def test_a_person_s_shares_add_up_to_one_person_whatever_they_have():
+    rng = np.random.default_rng(7)
+    whose = jnp.asarray(rng.integers(0, 5, 40), jnp.int32)
+    counted = jnp.asarray(rng.random(40) < 0.7)
+    shares = np.asarray(ig.shares_of(counted, whose))
+    assert not shares[~np.asarray(counted)].any()
+    for who in range(5):
+        mine = shares[(np.asarray(whose) == who) & np.asarray(counted)]
+        assert mine.sum() == ig.PERSON_STEPS
+        assert mine.max() - mine.min() <= 1
+    assert ig.shares_of(jnp.ones(5000, bool), jnp.zeros(5000, jnp.int32)).sum() == ig.PERSON_STEPS
 
 
-def test_nearly_no_noise_has_the_finest_grid():
-    for noise in (1e-3, 1e-6, 1e-9):
-        grid = gaussian_grid(noise, 3, 10**6)
-        assert grid.largest <= 2**20
-        assert grid.noise.deviation / math.sqrt(grid.bound) >= noise
-    assert gaussian_grid(0.0, 3).noise is None
-
-
-def test_noise_added_on_the_grid_has_the_deviation():
-    grid = gaussian_grid(2.0, 1000)
-    drawn = ig.from_grid(ig.draw_noise(jax.random.key(0), grid, (200_000,)), 3.0, grid)
-    assert float(drawn.std()) == pytest.approx(6.0, rel=0.01)
-
-
-# ---- Limits ----
-
-
-def test_clips_beyond_the_limits_are_refused():
-    for clip in (1e-12, 1.0, 1e12):
-        check_clip("privacy.clip", clip)
-    for clip in (1e-13, 1e13, 0.0, -1.0, math.nan, math.inf):
-        with pytest.raises(PlanError, match=r"privacy.clip must be from 1e-12 to 1e.12, got .*; scale the update"):
-            check_clip("privacy.clip", clip)
-
-
-def test_overflow_is_refused_at_the_very_number():
-    grid = Grid("l1", 2**20, 1.0, 1.0, None, 1)
-    check_headroom(grid, 2**11 - 1, "central", 32)
-    with pytest.raises(PlanError, match=r"below 2\^31 steps .* got 2,048 reports of up to 1,048,576; draw a smaller"):
-        check_headroom(grid, 2**11, "central", 32)
-    check_headroom(grid, 2**43 - 1, "local")
-    with pytest.raises(PlanError, match=r"below 2\^63"):
-        check_headroom(grid, 2**43, "local")
-    check_headroom(Grid("l1", 2**31 - 1, 1.0, 1.0, None, 1), 1, "local")
-    with pytest.raises(PlanError, match=r"payloads below 2\^31 .* got 2,147,483,648"):
-        check_headroom(Grid("l1", 2**31, 1.0, 1.0, None, 1), 1, "local")
-    with pytest.raises(PlanError, match=r"privacy.scale must be above 0"):
-        laplace_grid(1e8, "elements")
-    for noise in (1e-10, -1.0, math.nan):
-        with pytest.raises(PlanError, match=r"privacy.noise must be 0 or at least 1e-09"):
-            gaussian_grid(noise, 3)
-    with pytest.raises(PlanError, match=r"privacy.noise must be at most"):
-        gaussian_grid(1e4, 10**6)
+def test_one_person_s_part_is_within_one_person_and_a_sum_survives_floats():
+    x = {"a": jnp.full((3, 2), 50.0), "b": jnp.array([-7.0])}
+    parts = [ig.person_on_grid(jax.random.key(i), x) for i in range(50)]
+    for part in parts:
+        assert sum(int(k) ** 2 for leaf in jax.tree.leaves(part) for k in np.ravel(leaf)) <= ig.PERSON_STEPS**2
+    total = jax.tree.map(lambda *leaves: sum(leaves), *parts)
+    sent = ig.from_people_grid(total, jnp.int32(50))
+    assert sent["people"] == 50
+    for name in total:
+        np.testing.assert_array_equal(ig.to_people_grid(sent[name]), total[name])
+    big = ig.from_people_grid({"a": jnp.array([2**30, -(2**30), 2**24 - 1, 12_345_677])}, jnp.int32(1))["a"]
+    assert ig.to_people_grid(big).tolist() == [2**24 - 1, 1 - 2**24, 2**24 - 1, 12_345_677]
