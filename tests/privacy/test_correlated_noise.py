@@ -20,14 +20,14 @@ import pytest
 from tacit.errors import PlanError
 from tacit.privacy.mechanisms._parts.correlated_noise import (
     Correlation,
+    Participation,
     best_correlation,
-    check_headroom,
+    check_buffers,
     correlate,
+    cost,
     empty_buffers,
     final_noise,
-    fresh_noise,
     least_steps,
-    most_reports,
     rounding_error,
     sensitivity,
     squared_errors,
@@ -67,12 +67,12 @@ def test_sensitivity_is_the_largest_over_all_patterns_of_reports(correlation, se
         for chosen in combinations(rounds, count)
         if all(later - earlier >= separation for earlier, later in pairwise(chosen))
     ]
-    assert sensitivity(correlation, 10, separation, reports) == pytest.approx(max(norms), rel=1e-12)
+    assert sensitivity(correlation, Participation(10, separation, reports)) == pytest.approx(max(norms), rel=1e-12)
 
 
 def test_reports_of_any_directions_change_no_more_than_equal_ones():
     random = np.random.default_rng(0)
-    c, most = matrix(THREE, 12), sensitivity(THREE, 12, 3)
+    c, most = matrix(THREE, 12), sensitivity(THREE, Participation(12, 3))
     for _ in range(200):
         x = np.zeros((12, 4))
         x[::3] = random.normal(size=(4, 4))
@@ -101,7 +101,7 @@ def test_errors_are_those_of_the_prefix_sums(correlation):
 )
 def test_figures_of_jax_privacy(correlation, rounds, separation, reports, squared, final, mean):
     errors = squared_errors(correlation, rounds)
-    assert sensitivity(correlation, rounds, separation, reports) ** 2 == pytest.approx(squared, rel=1e-9)
+    assert sensitivity(correlation, Participation(rounds, separation, reports)) ** 2 == pytest.approx(squared, rel=1e-9)
     assert (errors[-1], errors.mean()) == pytest.approx((final, mean), rel=1e-9)
 
 
@@ -119,39 +119,41 @@ def test_figures_of_jax_privacy(correlation, rounds, separation, reports, square
     ],
 )
 def test_the_best_losses_of_jax_privacy(rounds, separation, reports, error, losses):
-    where = (rounds, separation, reports)
+    pattern = Participation(rounds, separation, reports)
     for buffers, best in enumerate(losses, 1):
-        found = best_correlation(*where, error, buffers)
+        found = best_correlation(pattern, error, buffers)
         errors = squared_errors(found, rounds)
-        ours = sensitivity(found, *where) ** 2 * (errors[-1] if error == "max" else errors.mean())
+        ours = sensitivity(found, pattern) ** 2 * (errors[-1] if error == "max" else errors.mean())
         assert ours < best * 1.0001
 
 
 def test_a_device_that_reports_in_every_round_gains_nothing():
-    assert best_correlation(50) == Correlation()
+    assert best_correlation(Participation(50)) == Correlation()
 
 
 def test_one_report_each_comes_close_to_the_best_of_all_matrices():
     """The least possible error for one report each: Dvijotham and others, theorem 1.3 with Toeplitz coefficients."""
-    best = best_correlation(100, 100)
+    pattern = Participation(100, 100)
     k = np.arange(1, 100)
     root = np.concatenate([[1.0], np.cumprod((2 * k - 1) / (2 * k))])
-    assert final_noise(best, 100, 100) <= 1.01 * (root @ root)
+    assert final_noise(best_correlation(pattern), pattern) <= 1.01 * (root @ root)
 
 
 @pytest.mark.parametrize("error", ["max", "mean"])
 def test_correlation_is_never_worse_than_none(error):
     for rounds, separation, reports in ((1, 1, None), (2, 1, None), (7, 3, None), (40, 8, 2)):
-        best = best_correlation(rounds, separation, reports, error)
+        pattern = Participation(rounds, separation, reports)
+        best = best_correlation(pattern, error)
         none = Correlation()
         totals = [squared_errors(each, rounds) for each in (best, none)]
         errors = [total[-1] if error == "max" else total.mean() for total in totals]
-        losses = [e * sensitivity(c, rounds, separation, reports) ** 2 for e, c in zip(errors, (best, none))]
+        losses = [e * sensitivity(c, pattern) ** 2 for e, c in zip(errors, (best, none))]
         assert losses[0] <= losses[1]
 
 
 def test_more_separation_lowers_the_noise():
-    noise = [final_noise(best_correlation(120, b, 3), 120, b, 3) for b in (1, 5, 40)]
+    patterns = [Participation(120, separation, 3) for separation in (1, 5, 40)]
+    noise = [final_noise(best_correlation(pattern), pattern) for pattern in patterns]
     assert noise == sorted(noise, reverse=True)
     assert noise[-1] < 0.8 * noise[0]
 
@@ -159,7 +161,7 @@ def test_more_separation_lowers_the_noise():
 @pytest.mark.parametrize("bad", [(0, 1, None), (5, 0, None), (5, 1, 0)])
 def test_counts_must_be_positive(bad):
     with pytest.raises(ValueError, match="at least 1"):
-        best_correlation(*bad)
+        best_correlation(Participation(*bad))
 
 
 @pytest.mark.parametrize(
@@ -194,7 +196,7 @@ def exactly(correlation, fresh):
     return rows
 
 
-@pytest.mark.parametrize("correlation", [Correlation(), TWO, THREE, best_correlation(200, 50)])
+@pytest.mark.parametrize("correlation", [Correlation(), TWO, THREE, best_correlation(Participation(200, 50))])
 @pytest.mark.parametrize("size", [3, 2**22, 2**28])
 def test_the_recursion_is_exact(correlation, size):
     fresh = np.random.default_rng(1).normal(0, size / 4, (200, 3)).round().astype(np.int64)
@@ -204,14 +206,14 @@ def test_the_recursion_is_exact(correlation, size):
 
 
 def test_the_noise_is_the_inverse_times_the_fresh_noise():
-    correlation = best_correlation(150, 30)
+    correlation = best_correlation(Participation(150, 30))
     fresh = np.random.default_rng(2).normal(0, 2**20, (150, 4)).round()
     wanted = np.linalg.solve(matrix(correlation, 150), fresh)
     assert np.abs(stream(correlation, fresh) - wanted).max() < 20  # of a million
 
 
 def test_the_noise_of_the_final_sum_is_as_large_as_stated():
-    correlation = best_correlation(60, 20)
+    correlation = best_correlation(Participation(60, 20))
     fresh = np.random.default_rng(3).normal(0, 2**16, (60, 20_000)).round()
     sums = stream(correlation, fresh).cumsum(0)
     measured = sums.std(1) / 2**16
@@ -221,7 +223,7 @@ def test_the_noise_of_the_final_sum_is_as_large_as_stated():
 # ---- What it costs ----
 
 
-@pytest.mark.parametrize("correlation", [TWO, THREE, best_correlation(100, 25)])
+@pytest.mark.parametrize("correlation", [TWO, THREE, best_correlation(Participation(100, 25))])
 def test_neighbours_differ_by_no_more_than_is_priced(correlation):
     """Given the same releases, the means m_t of two neighbours differ by C·Δx and less than `rounding_error` a number."""
     random, rounds, numbers = np.random.default_rng(4), 100, 500
@@ -242,16 +244,20 @@ def test_neighbours_differ_by_no_more_than_is_priced(correlation):
     assert 0.9 < np.abs(apart).max() < rounding_error(correlation, rounds) < 1.02
 
 
-def test_the_grid_that_is_asked_for_keeps_rounding_below_what_fresh_noise_pays():
-    correlation, where = best_correlation(400, 100), (400, 100, None)
-    steps = least_steps(correlation, *where, numbers=10_000)
-    differ = steps * sensitivity(correlation, *where) + rounding_error(correlation, 400) * math.sqrt(400 * 10_000)
-    assert fresh_noise(correlation, *where, multiplier=3.0) * steps == pytest.approx(3.0 * differ)
+def test_the_grid_that_is_asked_for_keeps_rounding_within_the_cost():
+    pattern = Participation(400, 100)
+    correlation = best_correlation(pattern)
+    steps = least_steps(correlation, pattern, numbers=10_000)
+    for rounds in (1, 100, 400):
+        differ = steps * sensitivity(correlation, pattern._replace(rounds=rounds))
+        differ += rounding_error(correlation, rounds) * math.sqrt(rounds * 10_000)
+        assert differ <= cost(correlation, pattern, rounds) * steps * (1 + 1e-12)
+    assert cost(correlation, pattern) == pytest.approx(1.02 * sensitivity(correlation, pattern))
 
 
 def test_independent_noise_pays_for_no_rounding():
-    assert least_steps(Correlation(), 10, 1, None, 1000) == 0
-    assert fresh_noise(Correlation(), 9, 1, None, 2.0) == pytest.approx(6.0)
+    assert least_steps(Correlation(), Participation(10), 1000) == 0
+    assert cost(Correlation(), Participation(9)) == pytest.approx(3.0)
 
 
 def test_a_restart_with_empty_buffers_costs_no_privacy():
@@ -259,15 +265,11 @@ def test_a_restart_with_empty_buffers_costs_no_privacy():
         c = matrix(THREE, 20)
         c[lost:, :lost] = 0.0
         norms = [np.linalg.norm(c[:, start::5].sum(1)) for start in range(5)]
-        assert max(norms) <= sensitivity(THREE, 20, 5)
+        assert max(norms) <= sensitivity(THREE, Participation(20, 5))
 
 
 def test_noise_that_would_overflow_a_buffer_is_refused():
-    correlation = best_correlation(1000, 250)
-    check_headroom(correlation, 1000, 4e6)
+    correlation = best_correlation(Participation(1000, 250))
+    check_buffers(correlation, 1000, 4e6)
     with pytest.raises(PlanError, match=r"privacy\.noise must be at most .* got 1e\+08; give a smaller noise"):
-        check_headroom(correlation, 1000, 1e8)
-
-
-def test_most_reports_is_bounded_by_the_rounds():
-    assert (most_reports(10, 3), most_reports(10, 3, 9), most_reports(10, 3, 2)) == (4, 4, 2)
+        check_buffers(correlation, 1000, 1e8)

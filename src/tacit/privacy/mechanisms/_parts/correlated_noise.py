@@ -28,9 +28,9 @@ behind the point, and Σ_j ω_j·s_j is rounded to an integer. What this roundin
   Over n rounds of D numbers, m differs by less than sensitivity·R + rounding_error·√(n·D) in L2 norm, with R the clip bound
   in units of the grid. Gaussian mechanisms chosen one after the other, whose means differ by at most so much together on
   every path, are one Gaussian mechanism with that difference (Smith and Thakurta).
-- A grid with R ≥ `least_steps` keeps the second part below a fiftieth of the first, and `fresh_noise` pays for it.
+- A grid with R ≥ `least_steps` keeps the second part below a fiftieth of the first, and `cost` has it.
 
-So the price is exact, but for the δ of the tables and a chance below 2⁻¹⁰⁰ that a buffer overflows (`check_headroom`).
+So the price is exact, but for the δ of the tables and a chance below 2⁻¹⁰⁰ that a buffer overflows (`check_buffers`).
 
 The buffers are noise of earlier rounds: whoever has them and what was released learns more about the sums than is priced.
 They stay in the memory of the server and are never written to disk. A server that was restarted goes on with empty buffers.
@@ -109,28 +109,36 @@ class Correlation:
 # ---- Sensitivity and error ----
 
 
-def most_reports(rounds: int, separation: int, reports: int | None = None) -> int:
-    """How many reports a device sends at most in so many rounds, at least `separation` rounds apart.
+class Participation(NamedTuple):
+    """How often a device reports: in so many rounds, at least `separation` apart, at most `reports` times.
 
-    >>> most_reports(10, 4), most_reports(10, 4, reports=2), most_reports(10, 1)
+    >>> Participation(10, 4).most, Participation(10, 4, 2).most, Participation(10).most
     (3, 2, 10)
     """
-    fit = -(-rounds // separation)
-    return fit if reports is None else min(reports, fit)
+
+    rounds: int
+    separation: int = 1
+    reports: int | None = None
+
+    @property
+    def most(self) -> int:
+        """The most reports that fit."""
+        fit = -(-self.rounds // self.separation)
+        return fit if self.reports is None else min(self.reports, fit)
 
 
-def sensitivity(correlation: Correlation, rounds: int, separation: int, reports: int | None = None) -> float:
+def sensitivity(correlation: Correlation, pattern: Participation) -> float:
     """The most that one device's reports, each at most 1 long, change C·x in L2 norm.
 
-    >>> sensitivity(Correlation(), rounds=8, separation=2)
+    >>> sensitivity(Correlation(), Participation(rounds=8, separation=2))
     2.0
     """
-    column = correlation.column(rounds)
-    return float(np.linalg.norm(_every(column, separation, most_reports(rounds, separation, reports))))
+    return float(np.linalg.norm(_every(correlation.column(pattern.rounds), pattern)))
 
 
-def _every(column: np.ndarray, separation: int, reports: int) -> np.ndarray:
+def _every(column: np.ndarray, pattern: Participation) -> np.ndarray:
     """The sum of the columns 0, b, 2b, … of the Toeplitz matrix with this first column, k of them."""
+    separation, reports = pattern.separation, pattern.most
     rows = -(-len(column) // separation)
     total = np.pad(column, (0, rows * separation - len(column))).reshape(rows, separation).cumsum(0)
     total[reports:] -= total[:-reports].copy()
@@ -146,53 +154,47 @@ def squared_errors(correlation: Correlation, rounds: int) -> np.ndarray:
     return np.cumsum(np.cumsum(correlation.inverse_column(rounds)) ** 2)
 
 
-def final_noise(correlation: Correlation, rounds: int, separation: int, reports: int | None = None) -> float:
+def final_noise(correlation: Correlation, pattern: Participation) -> float:
     """The noise in the sum of all rounds, for one Gaussian mechanism of multiplier 1 and reports at most 1 long."""
-    error = math.sqrt(squared_errors(correlation, rounds)[-1])
-    return sensitivity(correlation, rounds, separation, reports) * error
+    return math.sqrt(_loss(correlation, pattern, "max"))
 
 
 # ---- The best correlation ----
 
 
 @lru_cache(maxsize=64)
-def best_correlation(
-    rounds: int, separation: int = 1, reports: int | None = None, error: Error = "max", buffers: int | None = None
-) -> Correlation:
+def best_correlation(pattern: Participation, error: Error = "max", buffers: int | None = None) -> Correlation:
     """The BLT with the least squared error at equal privacy: of the final sum (`max`), or of all of them on average (`mean`).
 
     It has as few buffers as come close to it, unless their number is given: none, where every device reports in every round.
     """
-    if rounds < 1 or separation < 1 or (reports is not None and reports < 1):
-        raise ValueError(
-            f"rounds, separation and reports must be at least 1, got {rounds}, {separation} and {reports}."
-        )
-    many = most_reports(rounds, separation, reports)
+    if min(number for number in pattern if number is not None) < 1:
+        raise ValueError(f"Rounds, separation and reports must be at least 1, got {pattern}.")
     counts = range(_MOST_BUFFERS + 1) if buffers is None else (buffers,)
-    found = [_with_buffers(rounds, separation, many, error, count) for count in counts]
-    losses = [_loss(correlation, rounds, separation, many, error) for correlation in found]
+    found = [_with_buffers(pattern, error, count) for count in counts]
+    losses = [_loss(correlation, pattern, error) for correlation in found]
     return next(best for best, loss in zip(found, losses) if loss <= min(losses) * _CLOSE)
 
 
-def _loss(correlation: Correlation, rounds: int, separation: int, reports: int, error: Error) -> float:
-    errors = squared_errors(correlation, rounds)
-    return sensitivity(correlation, rounds, separation, reports) ** 2 * (
-        errors[-1] if error == "max" else errors.mean()
-    )
+def _loss(correlation: Correlation, pattern: Participation, error: Error) -> float:
+    """The squared error for one Gaussian mechanism of multiplier 1."""
+    errors = squared_errors(correlation, pattern.rounds)
+    return sensitivity(correlation, pattern) ** 2 * float(errors[-1] if error == "max" else errors.mean())
 
 
-def _with_buffers(rounds: int, separation: int, reports: int, error: Error, buffers: int) -> Correlation:
+def _with_buffers(pattern: Participation, error: Error, buffers: int) -> Correlation:
     """The best of so many buffers, to 2⁻¹⁵.
 
     C is the product of (1 − ĥ_j·x)/(1 − θ_j·x) over j, as power series in x, with 1 > θ_1 > ĥ_1 > θ_2 > ĥ_2 … > 0: then both C
     and C⁻¹ are BLTs, ω_j > 0 and Σ ω_j = Σ (θ_j − ĥ_j) < 1. The search is over the ratios of neighbours in this chain.
     """
+    rounds = pattern.rounds
     if not buffers or rounds == 1:
         return Correlation()
     weights = np.ones(rounds) if error == "max" else np.arange(rounds, 0, -1) / rounds
 
     def loss(logits: np.ndarray) -> tuple[float, np.ndarray]:
-        return _log_loss(logits, separation, reports, weights)
+        return _log_loss(logits, pattern, weights)
 
     found = [
         minimize(loss, _start(nearest, buffers), jac=True, method="L-BFGS-B", bounds=[(-12.0, 16.0)] * 2 * buffers)
@@ -213,7 +215,7 @@ def _chain(logits: np.ndarray) -> np.ndarray:
     return np.cumprod(1 / (1 + np.exp(-logits)))
 
 
-def _log_loss(logits: np.ndarray, separation: int, reports: int, weights: np.ndarray) -> tuple[float, np.ndarray]:
+def _log_loss(logits: np.ndarray, pattern: Participation, weights: np.ndarray) -> tuple[float, np.ndarray]:
     """log(sensitivity²·error) and its gradient."""
     chain = _chain(logits)
     column = np.zeros_like(weights)
@@ -222,13 +224,13 @@ def _log_loss(logits: np.ndarray, separation: int, reports: int, weights: np.nda
     for decay, inverse in zip(chain[::2], chain[1::2]):
         column = _filtered([1, -inverse], decay, column)
         sums = _filtered([1, -decay], inverse, sums)
-    reported = _every(column, separation, reports)
+    reported = _every(column, pattern)
     squared, error = reported @ reported, weights @ sums**2
     slopes = np.zeros_like(chain)
     for place, root in enumerate(chain):
         sign = 1 if place % 2 == 0 else -1
         moved, summed = (_filtered([0, 1], root, series) for series in (column, sums))
-        slopes[place] = 2 * sign * (reported @ _every(moved, separation, reports) / squared)
+        slopes[place] = 2 * sign * (reported @ _every(moved, pattern) / squared)
         slopes[place] -= 2 * sign * (weights @ (sums * summed) / error)
     ratios = 1 / (1 + np.exp(-logits))
     gradient = (1 - ratios) * np.cumsum((slopes * chain)[::-1])[::-1]
@@ -299,23 +301,26 @@ def rounding_error(correlation: Correlation, rounds: int) -> float:
     return 1 + (len(decays) + scales @ kept) / _UNIT
 
 
-def least_steps(correlation: Correlation, rounds: int, separation: int, reports: int | None, numbers: int) -> float:
-    """R: how many units of the grid a clip bound must have, so that `fresh_noise` pays for the rounding of D numbers."""
+@lru_cache(maxsize=256)
+def least_steps(correlation: Correlation, pattern: Participation, numbers: int) -> float:
+    """R: how many units of the grid a clip bound must have, so that `cost` covers the rounding of so many numbers."""
     if not correlation.decays:
         return 0.0
-    rounding = rounding_error(correlation, rounds) * math.sqrt(rounds * numbers)
-    return rounding / (_ROUNDING * sensitivity(correlation, rounds, separation, reports))
+    rounding = rounding_error(correlation, pattern.rounds) * math.sqrt(pattern.rounds * numbers)
+    return rounding / (_ROUNDING * sensitivity(correlation, pattern))
 
 
-def fresh_noise(
-    correlation: Correlation, rounds: int, separation: int, reports: int | None, multiplier: float
-) -> float:
-    """The noise to draw in each round, in clip bounds, for one Gaussian mechanism of this multiplier over all rounds."""
-    rounding = _ROUNDING if correlation.decays else 0.0
-    return multiplier * sensitivity(correlation, rounds, separation, reports) * (1 + rounding)
+@lru_cache(maxsize=256)
+def cost(correlation: Correlation, pattern: Participation, rounds: int | None = None) -> float:
+    """How far one device moves what is priced, rounding included, in clip bounds; in the first so many rounds alone.
+
+    Fresh noise of so many clip bounds in each round is one Gaussian mechanism of multiplier 1 for them together.
+    """
+    rounding = _ROUNDING * sensitivity(correlation, pattern) if correlation.decays else 0.0
+    return sensitivity(correlation, pattern if rounds is None else pattern._replace(rounds=rounds)) + rounding
 
 
-def check_headroom(correlation: Correlation, rounds: int, deviation: float) -> None:
+def check_buffers(correlation: Correlation, rounds: int, deviation: float) -> None:
     """Refuse fresh noise, in units of the grid, for which a buffer may overflow."""
     inverse = correlation.inverse_column(rounds)
     sizes = [np.linalg.norm(_filtered([1], decay / _UNIT, inverse)) for decay in correlation.decays]
