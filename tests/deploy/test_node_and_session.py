@@ -1,6 +1,7 @@
 """A deployment without a network: the simulator's parameters, whatever is killed, sent twice, late, foreign or unwanted."""
 
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,8 @@ from tacit.errors import DataError, DeviceError, PlanError, RunError, WireError
 from tacit.lab.plans.loader import choose
 from tacit.lab.plans.publish import make_bundle
 from tacit.lab.runs.run import simulate
-from tacit.privacy.budget import Budget
+from tacit.privacy.accounting.events import CorrelatedGaussian
+from tacit.privacy.budget import Budget, Entry
 from tacit.privacy.price import ledger_entry_of, price
 from tacit.server.session.round_policy import RoundPolicy
 from tacit.server.session.session import Session
@@ -588,6 +590,21 @@ def test_a_shards_ledger_counts_each_person_and_survives(tmp_path):
     assert node_ledger.allowances(page, 5).tolist() == [1, 0, 2]
     with pytest.raises(DeviceError, match="beyond the budget of 1 of its people"):
         node_ledger.reserve(replace(page, round=2), np.array([1]), "w")
+    node_ledger.close()
+
+
+def test_a_shards_ledger_keeps_each_persons_reports_apart(tmp_path):
+    event = CorrelatedGaussian(noise=4.0, rounds=6, reports=2, separation=3)
+    page = Entry(0.0, "plan", "run", 0, 0, "user", "replace_one", event, 1.0, 1e-6, 100, rounds=6)
+    node_ledger = GroupLedger(tmp_path / "ledger", ["a", "b"], Budget(math.inf, delta=1e-6))
+    node_ledger.reserve(page, np.array([0]), "x")
+    node_ledger.reserve(replace(page, round=1), np.array([1]), "y")
+    node_ledger.close()
+    node_ledger = open_node_ledger(tmp_path / "ledger", ["a", "b"], Budget(math.inf, delta=1e-6))
+    with pytest.raises(DeviceError, match="at least 3 rounds apart, and it has reported in round 1"):
+        node_ledger.reserve(replace(page, round=3), np.array([0, 1]), "z")
+    node_ledger.reserve(replace(page, round=3), np.array([0]), "z")
+    node_ledger.reserve(replace(page, round=4), np.array([1]), "z")
     node_ledger.close()
 
 

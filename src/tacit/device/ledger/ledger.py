@@ -14,14 +14,14 @@ import threading
 import time
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from tacit.device.ledger.journal import Journal, flush_folder
 from tacit.errors import DeviceError
-from tacit.privacy.accounting.events import Event, event_from_dict, event_to_dict
+from tacit.privacy.accounting.events import CorrelatedGaussian, Event, event_from_dict, event_to_dict
 from tacit.privacy.budget import DAY, Budget, BudgetTally, Entry
 from tacit.privacy.claim import Relation, Unit
 
@@ -128,6 +128,7 @@ class Ledger:
             entry = Entry(now, plan, run, stage, round, unit, relation, event, epsilon, delta, bytes, rounds, digest)
             if (run, stage, round) in self._places:
                 return self._again(entry)
+            check_participation(entry, self._rounds(run, stage))
             total = tally.epsilon_with(entry)
             if not self.budget.covers(total):
                 raise DeviceError(
@@ -202,12 +203,27 @@ class Ledger:
             )
         return before
 
+    def _rounds(self, run: str, stage: int) -> list[int]:
+        """The rounds of a stage that have an entry."""
+        return [round for known, number, round in self._places if (known, number) == (run, stage)]
+
     def _limit(self, now: float) -> str:
         budget = f"a budget of {_number(self.budget.epsilon)} for unit {self.budget.unit} at δ = {self.budget.delta:g}"
         if self._first >= len(self._entries) or self.budget.days is None:
             return budget
         wait = (self.budget.renewal(self._entries[self._first].time) - now) / DAY
         return f"{budget}, which begins to renew in {wait:.3g} days"
+
+
+def check_participation(entry: Entry, reported: Iterable[int]) -> None:
+    """Refuse a message of a person who has reported in these rounds, where the stage's noise is not priced for both."""
+    event = entry.event
+    reason = event.refuses(entry.round, reported) if isinstance(event, CorrelatedGaussian) else ""
+    if reason:
+        raise DeviceError(
+            f"Ledger: run {entry.run!r}, stage {entry.stage} has correlated noise, for which {reason}; nothing is sent in "
+            f"round {entry.round}."
+        )
 
 
 def _number(epsilon: float) -> str:

@@ -16,10 +16,10 @@ import numpy as np
 
 from tacit.core.run_folder import plain
 from tacit.device.ledger.journal import Journal
-from tacit.device.ledger.ledger import Ledger, clear
+from tacit.device.ledger.ledger import Ledger, check_participation, clear
 from tacit.device.ledger.population_ledger import Ledgers, page_from_dict
 from tacit.errors import DeviceError
-from tacit.privacy.accounting.events import event_to_dict
+from tacit.privacy.accounting.events import CorrelatedGaussian, event_to_dict
 from tacit.privacy.budget import Budget, Entry
 
 _HEAD = {"kind": "ledger of a shard", "version": 1}
@@ -90,6 +90,7 @@ class GroupLedger:
         self._pages: dict[tuple[str, int], Entry] = {}
         self._counts: dict[tuple[str, int], dict[int, int]] = {}
         self._entered: dict[tuple[str, int, int], str] = {}
+        self._rounds: dict[tuple[str, int, int], list[int]] = {}  # of a run, stage and row, where noise is correlated
         self._newest = -math.inf
         for line in self._journal.found:
             self._take(line)
@@ -111,6 +112,8 @@ class GroupLedger:
             return
         if not who.size:
             return
+        for row in self._rows[who].tolist():
+            check_participation(page, self._rounds.get((page.run, page.stage, row), ()))
         room = self.allowances(page, 1)
         if (room[who] < 1).any():
             raise DeviceError(
@@ -158,6 +161,8 @@ class GroupLedger:
         counts = self._counts.setdefault(key, {})
         for row in line["who"]:
             counts[row] = counts.get(row, 0) + 1
+            if isinstance(entry.event, CorrelatedGaussian):
+                self._rounds.setdefault((*key, row), []).append(entry.round)
         self._pages[key] = entry  # the newest: a budget with a window renews after the last message
         self._entered[(*key, entry.round)] = entry.digest
         self._newest = entry.time

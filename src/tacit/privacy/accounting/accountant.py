@@ -31,6 +31,7 @@ from tacit.privacy.accounting.closed_form import parallel as parallel
 from tacit.privacy.accounting.closed_form import pure_sum as pure_sum
 from tacit.privacy.accounting.closed_form import unamplified as unamplified
 from tacit.privacy.accounting.events import (
+    CorrelatedGaussian,
     Event,
     FixedGaussian,
     FixedPure,
@@ -161,6 +162,9 @@ def _simplest(event: Event, relation: Relation) -> Event:
             _check(1 <= cohort <= devices, event, "a cohort of at least 1 and at most its devices")
             _check_replaced(event, relation)
             return _simplest(Pure(amplified(epsilon, cohort / devices)), relation)
+        case CorrelatedGaussian(noise, rounds):
+            _check(rounds >= 1, event, "at least 1 round")
+            return _simplest(Gaussian(noise * math.sqrt(rounds)), relation)  # so many of these are one of `noise`
         case Gaussian(noise):
             whole = True
         case PoissonGaussian(noise, rate):
