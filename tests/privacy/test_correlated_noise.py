@@ -13,11 +13,16 @@ import math
 from fractions import Fraction
 from itertools import combinations, pairwise
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from support.falsify import best_events, lower_bound
+from tacit.core.run_folder import Folder
 from tacit.errors import PlanError
+from tacit.privacy.accounting.accountant import compose
+from tacit.privacy.accounting.events import Gaussian
 from tacit.privacy.mechanisms._parts.correlated_noise import (
     Correlation,
     Participation,
@@ -32,6 +37,11 @@ from tacit.privacy.mechanisms._parts.correlated_noise import (
     sensitivity,
     squared_errors,
 )
+from tacit.privacy.mechanisms.gaussian import GaussianMechanism
+from tacit.privacy.sampler import build_sampler
+from tacit.server.checkpoint import load_checkpoint, save_checkpoint
+from tacit.server.round import begin, close, zero_total
+from tacit.server.rule import build_rule
 
 TWO = Correlation((32000, 12000), (3000, 9000))
 THREE = Correlation((32700, 31000, 9000), (1200, 4000, 8000))
@@ -269,7 +279,136 @@ def test_a_restart_with_empty_buffers_costs_no_privacy():
 
 
 def test_noise_that_would_overflow_a_buffer_is_refused():
-    correlation = best_correlation(Participation(1000, 250))
-    check_buffers(correlation, 1000, 4e6)
+    pattern = Participation(1000, 250)
+    correlation = best_correlation(pattern)
+    check_buffers(correlation, pattern, 4e6)
     with pytest.raises(PlanError, match=r"privacy\.noise must be at most .* got 1e\+08; give a smaller noise"):
-        check_buffers(correlation, 1000, 1e8)
+        check_buffers(correlation, pattern, 1e8)
+
+
+# ---- The mechanism ----
+
+ONCE = {"sampler": "pass", "count": 10, "shuffle": "once"}
+PARAMS = {"items": jnp.zeros((3, 2)), "bias": jnp.zeros(2)}
+
+
+def settled(rounds, devices=200, **settings):
+    exposure = build_sampler(ONCE).exposure(rounds, devices)
+    return GaussianMechanism(**{"correlation": "blt", **settings}).settle(exposure), exposure
+
+
+def test_the_claim_is_that_of_one_gaussian():
+    mechanism, exposure = settled(60, noise=9.0, delta=1e-6)
+    whole = next(claim for claim in mechanism.claim(exposure) if claim.per == "run")
+    multiplier = 9.0 / cost(*mechanism.correlated)
+    assert mechanism.correlated.pattern == Participation(60, 20, 3)
+    assert whole.epsilon == pytest.approx(compose([(Gaussian(multiplier), 1)], 1e-6).epsilon, rel=1e-6)
+    assert any("at most 3 times, and at least 20 rounds apart" in words for words in whole.conditions)
+
+
+def test_a_promise_is_kept_with_less_noise_in_the_model():
+    exposure = build_sampler(ONCE).exposure(60, 200)
+    blt, plain = (GaussianMechanism(epsilon=2.0, correlation=way).settle(exposure) for way in ("blt", "none"))
+    claims = [next(claim for claim in each.claim(exposure) if claim.per == "run") for each in (blt, plain)]
+    assert [claim.epsilon for claim in claims] == pytest.approx([2.0, 2.0], rel=1e-3)
+    final = [each.spread(100, 10).noise * each.noise_over(60) for each in (blt, plain)]
+    assert final[0] < 0.5 * final[1]
+
+
+def test_fewer_rounds_cost_less():
+    mechanism, _ = settled(60, noise=9.0)
+    spent = [
+        next(
+            claim.epsilon for claim in mechanism.claim(build_sampler(ONCE).exposure(rounds, 200)) if claim.per == "run"
+        )
+        for rounds in (1, 20, 40, 60)
+    ]
+    assert spent == sorted(spent)
+
+
+def test_shares_of_one_promise_compose():
+    exposure = build_sampler(ONCE).exposure(60, 200)
+    whole, half = (GaussianMechanism(epsilon=2.0, share=s, correlation="blt").settle(exposure) for s in (None, 0.5))
+    assert half.noise == pytest.approx(whole.noise * math.sqrt(2), rel=1e-6)
+
+
+@pytest.mark.parametrize("setting", [{"place": "local"}, {"quantile": 0.5}])
+def test_what_cannot_be_correlated_is_refused(setting):
+    with pytest.raises(
+        PlanError, match=r"privacy\.correlation = 'blt' is for noise at the server and a bound that stays"
+    ):
+        GaussianMechanism(noise=1.0, correlation="blt", **setting)
+
+
+def test_a_model_too_large_for_the_grid_is_refused():
+    mechanism, _ = settled(60, noise=9.0)
+    assert math.sqrt(mechanism.grid(1000).bound) >= least_steps(*mechanism.correlated, 1000)
+    with pytest.raises(
+        PlanError, match=r"requires a grid of .* for 4,000,000 numbers, .*; train fewer numbers or rounds"
+    ):
+        settled(60, noise=900.0)[0].grid(4_000_000)
+
+
+def played(mechanism, keys, signs):
+    """What all rounds release, for one update, its opposite or nothing in each; and the memory after them."""
+    rule, trains = build_rule({"rule": "mean_step", "scale": "sum"}), tuple(PARAMS)
+    payload = mechanism.encode(jax.random.key(5), {name: leaf + 1.0 for name, leaf in PARAMS.items()}, {})
+
+    def one(carry, now):
+        params, memory = carry
+        key, sign = now
+        total, n = zero_total(mechanism, PARAMS, trains, 1)
+        sent = jax.tree.map(lambda leaf: (sign * leaf)[None], payload)
+        total = mechanism.add(total, sent, jnp.ones((1, 1)), jnp.ones(1, bool))
+        after, memory, _ = close(key, mechanism, rule, trains, params, (total, n), memory)
+        return (after, memory), jax.tree.map(jnp.subtract, after, params)
+
+    start = PARAMS, begin(mechanism, rule, trains, PARAMS)
+    (_, memory), moved = jax.lax.scan(one, start, (keys, jnp.asarray(signs, jnp.int32)))
+    return jnp.concatenate([leaf.reshape(keys.shape[0], -1) for leaf in moved.values()], 1), memory
+
+
+def releases(mechanism, signs, runs, seed):
+    """float[runs, rounds, numbers]"""
+    keys = jax.random.split(jax.random.key(seed), (runs, len(signs)))
+    return np.asarray(jax.jit(jax.vmap(lambda key: played(mechanism, key, signs)[0]))(keys))
+
+
+def test_rounds_release_correlated_noise():
+    mechanism, exposure = settled(24, devices=80, noise=3.0, clip=2.0)
+    sums = releases(mechanism, np.zeros(24, int), 4000, 0).cumsum(1)
+    wanted = 3.0 * 2.0 * np.sqrt(squared_errors(mechanism.correlated.correlation, 24))
+    np.testing.assert_allclose(sums.std((0, 2)), wanted, rtol=0.03)
+    assert exposure.separation == 8
+
+
+def test_the_whole_run_is_put_to_the_test():
+    """A device that sends one update whenever it may, against one that sends the opposite: all that the releases tell."""
+    mechanism, exposure = settled(8, devices=40, noise=6.0, delta=0.01)
+    claim = next(claim for claim in mechanism.claim(exposure) if claim.per == "run")
+    may, n = (np.arange(8) % exposure.separation == 0).astype(int), 20_000
+    ones, others = (
+        releases(mechanism, sign * may, 2 * n, seed).sum(2, dtype=float) for seed, sign in ((1, 1), (2, -1))
+    )
+    (_, event), _ = best_events(ones[:n], others[:n], claim.delta)
+    hits = [int(event(outputs[n:]).sum()) for outputs in (ones, others)]
+    proved = lower_bound(hits[0], n, hits[1], n, claim.delta, 1e-6)
+    assert 0.6 * claim.epsilon < proved < claim.epsilon
+    correlation, pattern = mechanism.correlated
+    once = Gaussian(6.0 / cost(correlation, pattern._replace(reports=1)))  # as if nobody reported twice
+    assert proved > compose([(once, 1)], claim.delta).epsilon
+
+
+def test_buffers_are_not_saved(tmp_path):
+    mechanism, _ = settled(24, devices=80, noise=3.0)
+    _, memory = played(mechanism, jax.random.split(jax.random.key(0), 5), np.zeros(5, int))
+    assert np.abs(np.asarray(memory.noise.whole)).max() > 100
+    folder = Folder(tmp_path / "run")
+    folder.begin("", {}, [])
+    save_checkpoint(folder, 5, PARAMS, memory)
+    fresh = begin(mechanism, build_rule({"rule": "mean_step"}), tuple(PARAMS), PARAMS)
+    loaded = load_checkpoint(folder, PARAMS, fresh)[1]
+    assert not np.asarray(loaded.noise.whole).any()
+    saved = [np.load(file) for file in (tmp_path / "run").rglob("*.npz")]
+    sizes = {name: array[name].size for array in saved for name in array.files}
+    assert sum(sizes.values()) == 8, sizes

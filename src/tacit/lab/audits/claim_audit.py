@@ -267,7 +267,7 @@ def _turn(
     params, memory, _ = close_round(job, key, broadcast.round, state.params, state.memory, [total])
     if job.mechanism.always_releases:
         (payloads, n), noise = total, noise_key(key, job.stage, broadcast.round)
-        sums = job.mechanism.estimate(noise, payloads, n, broadcast.public_state)[0]
+        (sums, _), _ = job.mechanism.release(noise, payloads, n, broadcast.public_state, state.memory.noise)
         # An attacker may know all other people, but not which of them were selected where the cohort is drawn at random.
         numbers = job.mechanism.to_numbers(known[0][0], broadcast.public_state)
         others = flat_estimate({name: numbers[name][None] for name in sums}) if others_known else 0.0

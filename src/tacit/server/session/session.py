@@ -98,7 +98,9 @@ class Session:
 
     def _begun(self) -> Memory:
         """The server's memory before the first round of the stage."""
-        return begin(self.bundle.mechanism(self.stage), self._rule, tuple(self._stage.trains), self.params)
+        form = self.bundle.update_specs[self.stage]
+        update = None if form is None else form.like
+        return begin(self.bundle.mechanism(self.stage), self._rule, tuple(self._stage.trains), self.params, update)
 
     # ---- progress ----
 

@@ -127,6 +127,13 @@ class Participation(NamedTuple):
         return fit if self.reports is None else min(self.reports, fit)
 
 
+class Correlated(NamedTuple):
+    """A correlation, and how often a device reports where it is used."""
+
+    correlation: Correlation
+    pattern: Participation
+
+
 def sensitivity(correlation: Correlation, pattern: Participation) -> float:
     """The most that one device's reports, each at most 1 long, change C·x in L2 norm.
 
@@ -320,13 +327,19 @@ def cost(correlation: Correlation, pattern: Participation, rounds: int | None = 
     return sensitivity(correlation, pattern if rounds is None else pattern._replace(rounds=rounds)) + rounding
 
 
-def check_buffers(correlation: Correlation, rounds: int, deviation: float) -> None:
+def check_buffers(correlation: Correlation, pattern: Participation, deviation: float) -> None:
     """Refuse fresh noise, in units of the grid, for which a buffer may overflow."""
-    inverse = correlation.inverse_column(rounds)
-    sizes = [np.linalg.norm(_filtered([1], decay / _UNIT, inverse)) for decay in correlation.decays]
-    most = 2**30 / (_FAR * max(sizes, default=1.0))
+    most = _largest_deviation(correlation, pattern.rounds)
     if deviation > most:
         raise PlanError(
             f"privacy.noise must be at most {most:.3g} units of its grid of whole numbers where it is correlated over "
-            f"{rounds} rounds, got {deviation:.3g}; give a smaller noise, or fewer rounds."
+            f"{pattern.rounds} rounds, got {deviation:.3g}; give a smaller noise, or fewer rounds."
         )
+
+
+@lru_cache(maxsize=64)
+def _largest_deviation(correlation: Correlation, rounds: int) -> float:
+    """The fresh noise with which no buffer overflows, but for a chance below 2⁻¹⁰⁰."""
+    inverse = correlation.inverse_column(rounds)
+    sizes = [np.linalg.norm(_filtered([1], decay / _UNIT, inverse)) for decay in correlation.decays]
+    return 2**30 / (_FAR * float(max(sizes, default=1.0)))

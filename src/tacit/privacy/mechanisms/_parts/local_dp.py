@@ -53,7 +53,6 @@ class Local(Mechanism):
 
     def settle(self, exposure: Exposure) -> Self:
         """Split ε over the messages, fix their number, and check that the promise is kept."""
-        from tacit.privacy.accounting import accountant
 
         self.check_delta(exposure)
         exposure = exposure.at_most(self.messages)

@@ -90,7 +90,7 @@ class IntegerSums(Mechanism):
     def check_payload(self, payload: Any) -> str:
         """Whether every integer is one that a device can have made."""
         largest = self.largest(size_of(payload))
-        found = max((int(np.abs(np.asarray(leaf, np.int64)).max(initial=0)) for leaf in jax.tree.leaves(payload)))
+        found = max(int(np.abs(np.asarray(leaf, np.int64)).max(initial=0)) for leaf in jax.tree.leaves(payload))
         return "" if found <= largest else f"every number must be from -{largest} to {largest}, got one of size {found}"
 
     def check_total(self, total: Any, people: int) -> str:
@@ -104,7 +104,9 @@ class IntegerSums(Mechanism):
         leaves = [to_numpy(leaf) for leaf in jax.tree.leaves(sums, is_leaf=is_int64)]
         largest = count * self.largest(size_of(sums))
         found = max(max(int(leaf.max(initial=0)), -int(leaf.min(initial=0))) for leaf in leaves)
-        return "" if found <= largest else f"a sum of {count} reports must be at most {largest}, got one of size {found}"
+        return (
+            "" if found <= largest else f"a sum of {count} reports must be at most {largest}, got one of size {found}"
+        )
 
 
 def for_each_weight(tree: Any, reports: jax.Array) -> Any:
@@ -114,7 +116,9 @@ def for_each_weight(tree: Any, reports: jax.Array) -> Any:
 
 def size_of(sums: Any) -> int:
     """How many numbers there are in arrays, or in sums of 64 bits."""
-    return sum(math.prod((leaf.low if is_int64(leaf) else leaf).shape) for leaf in jax.tree.leaves(sums, is_leaf=is_int64))
+    return sum(
+        math.prod((leaf.low if is_int64(leaf) else leaf).shape) for leaf in jax.tree.leaves(sums, is_leaf=is_int64)
+    )
 
 
 Heard = tuple[Any, jax.Array, jax.Array]  # payloads [c, ...], weights [c, k], sent [c]
