@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from support.toys import Hand, small_world
+from support.toys import Hand, seeded_step, small_world
 from tacit.audit.attacks import (
     ATTACKS,
     Inversion,
@@ -20,7 +20,6 @@ from tacit.audit.attacks import (
 )
 from tacit.core.messages import pack, unpack
 from tacit.device.method import build
-from tacit.device.round import step
 from tacit.errors import PlanError
 from tacit.lab.audits.fpl_reconstruction import leakage, public_facts
 from tacit.lab.data import from_events
@@ -64,7 +63,7 @@ def test_from_the_bytes_of_one_message_to_the_person_and_the_hidden_item():
         own = hand.own(device)
         home = hand.home(device, own)
         vectors.append(np.asarray(home.local["0"]["person"]))
-        _, report = step(hand.method, hand.job.mechanism, 0, hand.broadcast, home, own)
+        _, report = seeded_step(hand.method, hand.job.mechanism, 0, hand.broadcast, home, own)
         messages.append(unpack(schema, pack(schema, report)).payload)
     attack.read(ObservedRound.read(hand.params, messages))
     for device in range(9):

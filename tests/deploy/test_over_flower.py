@@ -66,7 +66,7 @@ def test_with_tls_a_node_whose_key_is_unknown_is_refused(tmp_path):
 
 
 def test_no_secret_is_in_a_command_line_an_environment_or_a_log(tmp_path):
-    """Keys, Flower's secrets, the secrets of homes and of the noise: raw, as hexadecimal and as base64."""
+    """Keys, Flower's secrets, the secrets of homes: raw, as hexadecimal and as base64."""
     deployment = Deployment(tmp_path, choose("fcf", {"rounds": 1, "hyper.dim": 2}), short_world(2), (1, 1))
     with Loopback(deployment, secured=True).start_all() as deployed:
         deployed.until(lambda: deployed.done() >= 1, 150)
@@ -76,11 +76,11 @@ def test_no_secret_is_in_a_command_line_an_environment_or_a_log(tmp_path):
     logs = [path.read_bytes() for path in tmp_path.rglob("*.log")]
     assert len(logs) == 6  # ours and Flower's
     hidden = _secrets(tmp_path)
-    assert len(hidden) == 3 + 4 + 3
+    assert len(hidden) == 3 + 4 + 2
     for secret in hidden:
         for form in (secret, secret.hex().encode(), base64.b64encode(secret).rstrip(b"=")):
             assert not any(form in text for text in (*shown, *logs))
-    for path in (*tmp_path.rglob("flower/secret"), *tmp_path.glob("home?"), tmp_path / "run" / "noise.npz"):
+    for path in (*tmp_path.rglob("flower/secret"), *tmp_path.glob("home?")):
         assert path.stat().st_mode & 0o077 == 0, path
 
 
@@ -122,10 +122,9 @@ def _processes(kind: str) -> list[bytes]:
 
 
 def _secrets(folder: Path) -> list[bytes]:
-    """What must not be seen: Flower's secrets, a line of each key, the roots of all noise."""
+    """What must not be seen: Flower's secrets, a line of each key, the secrets of homes."""
     keys = [path.read_bytes().splitlines()[2] for path in (folder / "certs").glob("*.key")]
-    arrays = [*folder.glob("home?/runs/*/secrets.npz"), folder / "run" / "noise.npz"]
-    roots = [next(iter(np.load(path).values())).tobytes() for path in arrays]
+    roots = [next(iter(np.load(path).values())).tobytes() for path in folder.glob("home?/runs/*/secrets.npz")]
     return [path.read_bytes() for path in folder.rglob("flower/secret")] + keys + roots
 
 

@@ -3,6 +3,7 @@
 import importlib
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -22,10 +23,12 @@ from tacit.core.catalog import Catalog, Field
 from tacit.core.messages import unpack
 from tacit.core.plan import Plan
 from tacit.deploy.messages import to_plain
+from tacit.device.batching import seeded_noise_keys
 from tacit.device.method import build, method_class, method_names, revealed
 from tacit.device.node import batch
 from tacit.device.node.sharing import SharingChoice
 from tacit.device.node.store import Store
+from tacit.device.round import Home
 from tacit.errors import DataError, DeviceError
 from tacit.lab.data import Population
 from tacit.lab.data.cleaning import of_marked_items
@@ -200,6 +203,10 @@ def test_messages_are_the_same_whether_or_not_a_person_has_what_they_never_share
     assert never != sent_by(tmp_path / "shares", world, None)
 
 
+def _noise_keys(round: int, ids: np.ndarray, homes: Home) -> jax.Array:
+    return seeded_noise_keys(0, round, homes)
+
+
 def stepped(people: Population, plan: Plan, rounds: int = 6) -> list[np.ndarray]:
     """Everything that people send in some rounds, by the code of a real device."""
     method, mechanism = build(plan.stages[0], people.catalog), build_mechanism(plan.stages[0].privacy)
@@ -209,7 +216,8 @@ def stepped(people: Population, plan: Plan, rounds: int = 6) -> list[np.ndarray]
     homes, sent = batch.enter_all(0, prepared, homes, None), []
     for number in range(rounds):
         broadcast = open_round(number, params)
-        homes, reports, _ = batch.step_some(mechanism, 0, broadcast, prepared, homes, everybody)
+        noise = partial(_noise_keys, number)
+        homes, reports, _ = batch.step_some(mechanism, 0, broadcast, prepared, homes, everybody, noise)
         sent += [np.asarray(leaf) for leaf in jax.tree.leaves(reports)]
     return sent
 

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from support.toys import ITEMS, Hand, close, same, small_world
+from support.toys import ITEMS, Hand, close, same, seeded_step, small_world
 from tacit.core.messages import pack, unpack
 from tacit.core.sparse_rows import dense_tree
 from tacit.device.method import method_class, method_names, methods_from
 from tacit.device.ranking import top
-from tacit.device.round import adapt, step
+from tacit.device.round import adapt
 from tacit.lab.data.synthetic.small import checkerboard
 from tacit.lab.evaluation.scoring import ranks
 from tacit.lab.evaluation.splits import Cases, Split, latest
@@ -126,8 +126,8 @@ def test_same_key_same_answer(name):
     hand = Hand(name, small_world())
     own = hand.own(1)
     home = hand.home(1, own)
-    one = step(hand.method, hand.job.mechanism, 0, hand.broadcast, home, own)
-    two = step(hand.method, hand.job.mechanism, 0, hand.broadcast, home, own)
+    one = seeded_step(hand.method, hand.job.mechanism, 0, hand.broadcast, home, own)
+    two = seeded_step(hand.method, hand.job.mechanism, 0, hand.broadcast, home, own)
     same(one, two)
 
 
@@ -138,7 +138,7 @@ def test_longer_padding_changes_nothing(name):
     made = []
     for length in (40, 97):
         own = hand.own(2, length)
-        home, report = step(hand.method, hand.job.mechanism, 0, hand.broadcast, hand.home(2, own), own)
+        home, report = seeded_step(hand.method, hand.job.mechanism, 0, hand.broadcast, hand.home(2, own), own)
         tables = dense_tree(report.payload)
         local = adapt(hand.method, 0, hand.params, home, own).local["0"]
         made.append((home, tables, hand.method.score(hand.params, local, own, recent, candidates)))
@@ -150,7 +150,7 @@ def _by_hand(hand, devices, through_the_wire):
     schema = wire_schema(hand.job, hand.params)
     for device in devices:
         own = hand.own(device)
-        _, report = step(hand.method, hand.job.mechanism, 0, hand.broadcast, hand.home(device, own), own)
+        _, report = seeded_step(hand.method, hand.job.mechanism, 0, hand.broadcast, hand.home(device, own), own)
         report = unpack(schema, pack(schema, report)) if through_the_wire else report
         total = add_reports(hand.job.mechanism, total, jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], report))
     return total
@@ -190,7 +190,7 @@ def test_no_reports_after_the_allowance(name):
     sent = []
     for number in range(4):
         broadcast = hand.broadcast._replace(round=jnp.asarray(number))
-        home, report = step(hand.method, hand.job.mechanism, 0, broadcast, home, own)
+        home, report = seeded_step(hand.method, hand.job.mechanism, 0, broadcast, home, own)
         sent.append(bool(report.sent))
     assert sent == [True, True, False, False]
     assert int(home.spent["0"]) == 2
@@ -228,8 +228,8 @@ def test_an_empty_history_has_the_same_form(name):
     own = hand.own(0)
     nobody = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), world.histories(np.array([0]), 64))
     nobody = hand.method.prepare(nobody._replace(items=jnp.full(64, -1, jnp.int32)))
-    _, full = step(hand.method, hand.job.mechanism, 0, hand.broadcast, hand.home(0, own), own)
-    home, empty = step(hand.method, hand.job.mechanism, 0, hand.broadcast, hand.home(0, nobody), nobody)
+    _, full = seeded_step(hand.method, hand.job.mechanism, 0, hand.broadcast, hand.home(0, own), own)
+    home, empty = seeded_step(hand.method, hand.job.mechanism, 0, hand.broadcast, hand.home(0, nobody), nobody)
     shapes = lambda tree: jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree)  # noqa: E731
     assert shapes(full) == shapes(empty)
     assert bool(empty.sent)

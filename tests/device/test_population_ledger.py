@@ -9,11 +9,11 @@ import jax
 import numpy as np
 import pytest
 
-from support.toys import Hand, small_world
+from support.toys import Hand, seeded_step, small_world
 from tacit.core.plan import Plan
 from tacit.device.ledger.ledger import Ledger
 from tacit.device.ledger.population_ledger import Ledgers
-from tacit.device.round import enter, step
+from tacit.device.round import enter
 from tacit.errors import RunError
 from tacit.lab.analysis.feasibility import FeasibilityWarning
 from tacit.lab.data import from_events
@@ -146,7 +146,7 @@ def test_a_device_with_its_own_ledger_stops_sending_where_the_simulator_does(tmp
             own = hand.own(0)
             home = enter(hand.method, 0, hand.home(0, own), own, allowance)
             for round in range(4):
-                home, report = step(hand.method, stage.mechanism, 0, open_round(round, hand.params), home, own)
+                home, report = seeded_step(hand.method, stage.mechanism, 0, open_round(round, hand.params), home, own)
                 if bool(report.sent):
                     words = {"unit": page.unit, "relation": page.relation, "event": page.event, "epsilon": page.epsilon}
                     ledger.reserve(plan="p", run=run, stage=0, round=round, **words, delta=0.0, bytes=100)

@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from support.noise_vectors import COINS, EXP_NEG, GAUSSIAN, LAPLACE
+from support.tables import masses
 from tacit.core import chacha
 from tacit.errors import PlanError
 from tacit.privacy.mechanisms._parts import discrete_noise, noise
@@ -78,19 +79,6 @@ def _join(pair):
 
 
 # ---- The tables against their laws ----
-
-
-def masses(table):
-    """What a table draws, by going through its entries: exact fractions."""
-    bits = (95 if table.signed else 96) - table.width
-    alias = [int(word) & (2**table.width - 1) for word in table.words[0]]
-    cut = [int(a) >> table.width << 64 | int(b) << 32 | int(c) for a, b, c in table.words.T]
-    law = [Fraction(0)] * 2**table.width
-    for entry, (below, other) in enumerate(zip(cut, alias)):
-        law[entry] += Fraction(below, 2 ** (bits + table.width))
-        law[other] += Fraction(2**bits - below, 2 ** (bits + table.width))
-    assert sum(law) == 1
-    return law
 
 
 def distance(law, exact):

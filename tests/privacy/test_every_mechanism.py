@@ -201,6 +201,28 @@ def _crowd(mechanism, reports):
     return trained(mechanism.estimate(jax.random.key(0), total, reports.sent.sum(), {}))
 
 
+# ---- no holes ----
+
+
+@every
+def test_what_is_private_is_an_integer_and_has_no_holes(name, number):
+    """Floats with noise have holes: some are reached from one input and not from its neighbour. Here nothing is one: messages
+    are integers, and releases multiples of a public step, the same for both neighbours."""
+    mechanism, _, _ = settled = tried(name, number)
+    models = {claim.model for claim in whole(settled.claims) if math.isfinite(claim.epsilon) and claim.per != "run"}
+    one, other = (shaped(bound_of(mechanism) * np.eye(4)[at]) for at in (0, 2))
+    if "local" in models:
+        (sent,) = reports(mechanism, one, CHUNK, 3)
+        assert all(np.issubdtype(leaf.dtype, np.integer) for leaf in jax.tree.leaves(sent.report.payload))
+    if "central" in models:
+        asked = np.ones((CHUNK, 1, 2), bool)
+        both = [releases(mechanism, [source, other], asked, 7)[:, :NUMBERS] for source in (one, other)]
+        values = np.unique(np.concatenate(both))
+        step = np.diff(values).min()
+        assert values.size < 0.9 * 2 * NUMBERS * CHUNK, "on a lattice, values come again"
+        np.testing.assert_allclose(values / step, np.round(values / step), atol=0.01)
+
+
 # ---- the gate ----
 
 

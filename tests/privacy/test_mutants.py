@@ -3,6 +3,7 @@ caught."""
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import jax
@@ -14,15 +15,19 @@ from test_every_mechanism import check_gate
 import tacit.device.gate
 import tacit.device.round
 from support.falsify import Trial, audits, trial
+from support.toys import seeded_step
+from tacit.core.integer_grid import from_vector, to_vector
 from tacit.core.settings import fill
 from tacit.core.sparse_rows import Rows, dense_tree, zero_unless
 from tacit.device.method import AtHome
-from tacit.device.round import KEYS, enter, new_home, step
+from tacit.device.round import KEYS, enter, new_home
 from tacit.lab.simulation.engine import Job, close_round
 from tacit.privacy.accounting.events import Pure
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.mechanisms._parts.clipped_sum import WITHIN
+from tacit.privacy.mechanisms._parts.noise_grid import draw_noise, unit_grid
 from tacit.privacy.mechanisms._parts.sampled_signs import coin_bias_of, pack_signs
+from tacit.privacy.mechanisms._parts.summed import for_each_weight
 from tacit.privacy.mechanisms.gaussian import GaussianMechanism
 from tacit.privacy.mechanisms.harmony import Harmony
 from tacit.privacy.mechanisms.kashin import Kashin
@@ -40,27 +45,31 @@ EVERYBODY, COINS, ONE_OF_TWO = All(), Poisson(rate=0.5), Fixed(count=1)
 
 
 class HalfTheScale(Laplace):
-    def noise_scale(self, numbers):
-        return super().noise_scale(numbers) / 2
+    def ratio(self, numbers):
+        return super().ratio(numbers) / 2
 
 
 class OneSideOfTheBound(Laplace):
     """B/ε: as if two updates in [−B, B] differed by B."""
 
-    def noise_scale(self, numbers):
-        return self.bound / self.share
+    def ratio(self, numbers):
+        return 1 / Fraction(self.share)
 
 
 class NoClipInL1(Laplace):
-    def _clipped(self, x):
-        return x
+    def encode(self, key, update, public_state):
+        x = dense_tree(update)
+        vector = to_vector(x)
+        grid = self.grid(vector.size)
+        q = jnp.clip(vector / grid.step, -(2.0**30), 2.0**30).astype(jnp.int32)
+        return from_vector(q + draw_noise(key, grid, q.shape), x)
 
 
 class NoDimension(Laplace):
     """Every number clipped, and noise as if there were one."""
 
-    def noise_scale(self, numbers):
-        return super().noise_scale(1)
+    def ratio(self, numbers):
+        return super().ratio(1)
 
 
 class ScaledByItself(Laplace):
@@ -70,14 +79,15 @@ class ScaledByItself(Laplace):
         x = dense_tree(update)
         size = sum(jnp.abs(leaf).sum() for leaf in jax.tree.leaves(x))
         noise = super().encode(key, jax.tree.map(jnp.zeros_like, x), public_state)
-        return jax.tree.map(lambda leaf, n: (leaf + size * n) / 1e6, x, noise)
+        steps = self.grid(4).bound
+        return jax.tree.map(lambda leaf, n: ((steps * leaf + size * n) / 1e6).astype(jnp.int32), x, noise)
 
 
 class NotSplit(Laplace):
     """ε of the run for each message."""
 
-    def noise_scale(self, numbers):
-        return 2 * self.bound / self.epsilon
+    def ratio(self, numbers):
+        return 2 / Fraction(self.epsilon)
 
 
 class CountedOnce(Laplace):
@@ -93,7 +103,7 @@ class QuietZero(Laplace):
     def encode(self, key, update, public_state):
         said = super().encode(key, update, public_state)
         empty = sum(jnp.abs(leaf).sum() for leaf in jax.tree.leaves(dense_tree(update))) == 0
-        return jax.tree.map(lambda leaf: jnp.where(empty, 0.0, leaf), said)
+        return jax.tree.map(lambda leaf: jnp.where(empty, 0, leaf), said)
 
 
 class NoiseWhereItWent(Laplace):
@@ -104,11 +114,14 @@ class NoiseWhereItWent(Laplace):
         values = super().encode(key, {**update, "table": table.value}, public_state)
         return {**values, "table": Rows(table.index, values["table"], table.rows)}
 
+    def add(self, total, payloads, weights, sent):
+        return super().add(total, jax.vmap(dense_tree)(payloads), weights, sent)
+
 
 class OneKeyForAllLeaves(Laplace):
     def encode(self, key, update, public_state):
-        x = self._clipped(dense_tree(update))
-        return jax.tree.map(lambda leaf: leaf + self.noise_scale(4) * jax.random.laplace(key, leaf.shape), x)
+        q = Laplace.encode(replace(self, place="central", cohort=1.0), key, update, public_state)
+        return jax.tree.map(lambda leaf: leaf + draw_noise(key, self.grid(4), leaf.shape), q)
 
 
 class WithItsWeight(Laplace):
@@ -117,8 +130,8 @@ class WithItsWeight(Laplace):
 
 class HalfTheDeviation(GaussianMechanism):
     @property
-    def deviation(self):
-        return super().deviation / 2
+    def sum_multiplier(self):
+        return super().sum_multiplier / 2
 
 
 class NoClipInL2(GaussianMechanism):
@@ -130,19 +143,20 @@ class ForgotTheSum(GaussianMechanism):
     """The server forgets the noise."""
 
     def estimate(self, key, total, n, public_state):
-        return total[0], jnp.full_like(total[1], self.cohort)
+        numbers = for_each_weight(self.to_numbers(total[0], public_state), total[1])
+        return numbers, jnp.full(total[1].shape, self.cohort)
 
 
 class ForgotTheMessage(GaussianMechanism):
     """The device forgets the noise."""
 
     def encode(self, key, update, public_state):
-        return GaussianMechanism.encode(replace(self, place="central"), key, update, public_state)
+        return GaussianMechanism.encode(replace(self, place="central", cohort=1.0), key, update, public_state)
 
 
 class DividedByWhoCame(GaussianMechanism):
     def estimate(self, key, total, n, public_state):
-        return super().estimate(key, total, n, public_state)[0], total[1]
+        return super().estimate(key, total, n, public_state)[0], total[1].astype(jnp.float32)
 
 
 class CountForFree(GaussianMechanism):
@@ -156,15 +170,17 @@ class CountForFree(GaussianMechanism):
 class NoiseOfTheFirstRound(GaussianMechanism):
     """The bound has moved, and the noise has not."""
 
-    def _released(self, key, sums, public_state):
-        return super()._released(key, sums, {})
+    def estimate(self, key, total, n, public_state):
+        moved, start = (GaussianMechanism.estimate(self, key, total, n, state) for state in (public_state, {}))
+        plain = [self.to_numbers(total[0], state) for state in (public_state, {})]
+        return {name: plain[0][name] + start[0][name] - plain[1][name] for name in start[0]}, moved[1]
 
 
 class ForgotTheCount(GaussianMechanism):
     """Noise on the sum alone."""
 
-    def _released(self, key, sums, public_state):
-        return {**super()._released(key, sums, public_state), WITHIN: sums[WITHIN][0]}
+    def _count_grid(self):
+        return unit_grid(0.0, 16, 1)
 
 
 class TwiceTheEpsilon(RandomizedResponse):
@@ -321,7 +337,7 @@ def check_devices_noise():
         for stage in (0, 1):
             home = enter(method, stage, home, None)
             for round in (0, 1):
-                home, report = step(method, mechanism, stage, open_round(round, {"x": jnp.zeros(3)}), home, None)
+                home, report = seeded_step(method, mechanism, stage, open_round(round, {"x": jnp.zeros(3)}), home, None)
                 seen.append(np.asarray(report.payload["x"]))
                 mine = jax.random.wrap_key_data(home.local[str(stage)], impl=KEYS)
                 seen.append(np.asarray(mechanism.encode(mine, {"x": jnp.zeros(3)}, {})["x"]))
@@ -367,7 +383,7 @@ def test_a_key_used_twice_is_noticed(what, monkeypatch):
 
 
 def test_a_key_shared_with_the_method_is_noticed(monkeypatch):
-    monkeypatch.setattr("tacit.device.round._apart", lambda key: (key, key))
+    monkeypatch.setattr("tacit.device.round._NOISE", tacit.device.round._METHOD)
     with pytest.raises(AssertionError):
         check_devices_noise()
 
@@ -389,14 +405,14 @@ def test_what_is_not_finite_is_counted_at_home():
     home = enter(Broken(), 0, new_home(jax.random.key_data(jax.random.key(0, impl=KEYS))), None)
     for round in (0, 1):
         broadcast = open_round(round, {"x": jnp.zeros(3)})
-        home, report = step(Broken(), Laplace(epsilon_per_message=1.0, messages=2), 0, broadcast, home, None)
+        home, report = seeded_step(Broken(), Laplace(epsilon_per_message=1.0, messages=2), 0, broadcast, home, None)
         assert np.isfinite(report.payload["x"]).all()
     assert (int(home.zeroed), int(home.spent["0"])) == (2, 2)
 
 
 GATES = {
     "_fewer": lambda messages, allowance: jnp.asarray(1000),  # never falls silent
-    "_finite": lambda tree: jnp.asarray(True),  # lets anything through
+    "all_finite": lambda tree: jnp.asarray(True),  # lets anything through
     "zero_unless": lambda keep, tree: tree,  # a silent report carries a payload
 }
 

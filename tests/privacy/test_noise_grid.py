@@ -24,6 +24,7 @@ from tacit.privacy.mechanisms._parts.noise_grid import (
     unit_grid,
 )
 
+
 def test_payloads_out_of_range_are_seen():
     grid = gaussian_grid(1.0, 4)
     most = grid.largest + grid.reach

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from jax.extend.random import threefry_2x32
 from scipy.stats import chisquare
 
-from support.toys import small_world
+from support.toys import seeded_step, small_world
 from tacit.device.method import build
-from tacit.device.round import enter, new_home, step
+from tacit.device.round import enter, new_home
 from tacit.errors import PlanError
 from tacit.lab.plans.loader import choose, load_plan
 from tacit.lab.simulation.cooccurrence import count_pairs
@@ -206,7 +206,7 @@ def test_a_draw_for_life_is_the_home_s_own():
     def said(secret, items):
         own = method.prepare(history._replace(items=jnp.asarray(items, jnp.int32)))
         home = enter(method, 0, new_home(jnp.asarray(secret, jnp.uint32)), own)
-        _, report = step(method, mechanism, 0, open_round(0, method.init(jax.random.key(0))), home, own)
+        _, report = seeded_step(method, mechanism, 0, open_round(0, method.init(jax.random.key(0))), home, own)
         return np.unpackbits(report.payload["items"], count=40)
 
     first, again, other = said([1, 2], [3, 4, -1]), said([1, 2], [3, 4, -1]), said([1, 3], [3, 4, -1])

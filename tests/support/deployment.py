@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -12,15 +13,17 @@ from support.toys import ITEMS
 from tacit.core.plan import Plan
 from tacit.core.run_folder import write_arrays
 from tacit.deploy.messages import Reply, Request, from_plain, to_plain
+from tacit.device.batching import seeded_noise_keys
 from tacit.device.node.node import Node
 from tacit.device.node.store import Store
-from tacit.device.round import KEYS
+from tacit.device.round import KEYS, Home
 from tacit.lab.data import Population, from_events
 from tacit.lab.data.organisations import organisations
 from tacit.lab.data.synthetic import movies
 from tacit.lab.plans.loader import choose
 from tacit.lab.plans.publish import make_bundle
 from tacit.lab.simulation.buckets import device_secrets
+from tacit.server.round import noise_key
 from tacit.server.session.round_policy import RoundPolicy
 from tacit.server.session.session import Session
 
@@ -68,7 +71,8 @@ class Deployment:
         self.bundle = make_bundle(folder / "bundle", plan, world.catalog, len(world), **public)
         root = jax.random.key(seed, impl=KEYS)
         homes, noise = (jax.random.fold_in(root, purpose) for purpose in (1, 2))
-        options = {"run": RUN, "draws": seed, "noise": jax.random.key_data(noise)}
+        self.seeded = partial(noise_key, noise)
+        options = {"run": RUN, "draws": seed, "seeded": self.seeded}
         self.session = Session.begin(folder / "run", self.bundle, self.policy, **options)
         own, first, self.nodes = np.asarray(device_secrets(homes, np.arange(len(world)))), 0, {}
         for number, count in enumerate(people):
@@ -84,7 +88,7 @@ class Deployment:
         store.agree(True)
         (store.path / "runs" / RUN).mkdir()
         write_arrays(store.path / "runs" / RUN / "secrets.npz", {"secrets": own})
-        return Node(store.path)
+        return Node(store.path, seeded=seeded_keys)
 
     def enrol(self) -> "Deployment":
         for node in self.nodes.values():
@@ -103,7 +107,12 @@ class Deployment:
 
     def restart(self) -> None:
         """Restart the server from its folder."""
-        self.session = Session(self.folder / "run", self.bundle, self.policy)
+        self.session = Session(self.folder / "run", self.bundle, self.policy, self.seeded)
+
+
+def seeded_keys(request: Request, homes: Home) -> jax.Array:
+    """The noise keys of the simulator."""
+    return seeded_noise_keys(request.stage, request.round, homes)
 
 
 def post(node: Node, request: Request) -> Reply:

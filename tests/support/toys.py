@@ -8,7 +8,7 @@ from tacit.core.messages import schema_of
 from tacit.core.plan import Stage
 from tacit.core.sparse_rows import dense_tree
 from tacit.device.method import build
-from tacit.device.round import KEYS, enter, new_home
+from tacit.device.round import KEYS, enter, new_home, seeded_noise_key, step
 from tacit.lab.data import Population, from_events
 from tacit.lab.plans.loader import suggested
 from tacit.lab.simulation.engine import Job
@@ -62,6 +62,12 @@ class Hand:
     def home(self, device: int, own):
         secret = jax.random.key_data(jax.random.fold_in(self.root, device))
         return enter(self.method, 0, new_home(secret), own)
+
+
+def seeded_step(method, mechanism, stage: int, broadcast, home, own):
+    """One device's round as the simulator plays it."""
+    noise = seeded_noise_key(home, stage, broadcast.round)
+    return step(method, mechanism, stage, broadcast, home, own, noise)
 
 
 def close(one, other, tolerance: float = 1e-5) -> None:

@@ -67,8 +67,11 @@ def budget_plan(row: str, log: Log, people: int, epsilon: float) -> Plan:
 
 def _together(plan: Plan, people: int, epsilon: float) -> float:
     """The noise that, the same in every stage, makes all of them together cost ε."""
-    exposures = [build_sampler(stage.cohort).exposure(stage.rounds, people) for stage in plan.stages]
-    return calibrate(lambda noise: [one.gaussian(noise) for one in exposures], epsilon, default_delta(people))
+    exposures, delta = (
+        [build_sampler(stage.cohort).exposure(stage.rounds, people) for stage in plan.stages],
+        default_delta(people),
+    )
+    return calibrate(lambda noise: [one.gaussian(noise, delta) for one in exposures], epsilon, delta)
 
 
 def beside(row: str, plans: Mapping[float, Plan], people: int) -> str:
@@ -85,7 +88,7 @@ def _as_the_paper_counts(cost: Price) -> str:
     """Every member of a cohort counted as a round, over the rounds that have noise; no word of stages that have none."""
     noisy = [(stage.event, stage.covers, stage.claims[-1].delta) for stage in cost.stages]
     drawn = [(event, rounds, delta) for event, rounds, delta in noisy if isinstance(event, FixedGaussian)]
-    if not drawn or len({event for event, _, _ in drawn}) > 1:
+    if not drawn or len({(event.noise, event.cohort, event.devices) for event, _, _ in drawn}) > 1:
         return "not in the paper"
     (event, _, delta), rounds = drawn[0], sum(rounds for _, rounds, _ in drawn)
     return f"{overcounted(event.devices, event.cohort, delta, event.noise / 2, rounds):.3g} as the paper counts the same noise"

@@ -8,6 +8,7 @@ so a mechanism draws the same way in the simulator and in a deployment.
 import hashlib
 import math
 import os
+from collections.abc import Sequence
 
 import jax
 import jax.extend.random
@@ -21,15 +22,34 @@ _KEY_WORDS, _BLOCK_WORDS = 8, 16
 
 def fresh_key(*context: bytes) -> jax.Array:
     """A key from the operating system that was never used and is never written down; a context is mixed in."""
-    return key_of(os.urandom(32), *context)
+    return fresh_keys(1, *context)[0]
+
+
+def fresh_keys(count: int, *context: bytes) -> jax.Array:
+    """So many keys, each as `fresh_key` makes one."""
+    return _wrapped([_key_words(os.urandom(32), *context) for _ in range(count)])
 
 
 def key_of(secret: bytes, *context: bytes) -> jax.Array:
-    """The key of a secret of at least 32 bytes in a context, each part preceded by its length."""
+    """The key of a secret of at least 32 bytes in a context: the same every time."""
+    return keys_of(secret, [context])[0]
+
+
+def keys_of(secret: bytes, contexts: Sequence[Sequence[bytes]]) -> jax.Array:
+    """The keys of a secret in several contexts, each as `key_of` makes one."""
+    return _wrapped([_key_words(secret, *context) for context in contexts])
+
+
+def _key_words(*parts: bytes) -> np.ndarray:
+    """The digest of a secret and its context, each part preceded by its length, as the eight words of a key."""
     digest = hashlib.blake2b(digest_size=32, person=b"tacit noise key")
-    for part in (secret, *context):
+    for part in parts:
         digest.update(len(part).to_bytes(8, "little") + part)
-    return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(digest.digest(), "<u4")), impl=CHACHA)
+    return np.frombuffer(digest.digest(), "<u4")
+
+
+def _wrapped(words: list[np.ndarray]) -> jax.Array:
+    return jax.random.wrap_key_data(jnp.asarray(np.stack(words)), impl=CHACHA)
 
 
 def block(key: jax.Array, counter: jax.Array, nonce: tuple) -> jax.Array:

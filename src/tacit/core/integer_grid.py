@@ -206,6 +206,11 @@ def to_float(numbers: Int64) -> jax.Array:
     return jnp.where(negative, -size, size)
 
 
+def as_float(numbers: Any) -> jax.Array:
+    """int32 or Int64 as float32."""
+    return to_float(numbers) if isinstance(numbers, Int64) else numbers.astype(jnp.float32)
+
+
 def to_numpy(numbers: Int64) -> np.ndarray:
     """int64, on the host."""
     return np.asarray(numbers.high, np.int64) << 32 | np.asarray(numbers.low, np.int64)
@@ -219,8 +224,7 @@ def from_numpy(numbers: np.ndarray) -> Int64:
 
 def from_grid(integers: Any, clip: Any, grid: Grid) -> jax.Array:
     """The float32 numbers that integers (int32 or Int64) stand for."""
-    numbers = to_float(integers) if isinstance(integers, Int64) else integers.astype(jnp.float32)
-    return numbers * (jnp.asarray(clip, jnp.float32) * grid.step)
+    return as_float(integers) * (jnp.asarray(clip, jnp.float32) * grid.step)
 
 
 # ---- Sums over the people of one device ----

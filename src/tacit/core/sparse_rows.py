@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["index", "value"], meta_fields=["rows"])
@@ -97,3 +98,18 @@ def lookup(rows: Rows, index: jax.Array) -> jax.Array:
     """The values at some rows of the table, 0 where it has none; cheaper than the dense table for a few."""
     place = jnp.minimum(jnp.searchsorted(rows.index, index), rows.index.shape[0] - 1)
     return jnp.where(rows.index[place] == index, rows.value[place], 0)
+
+
+def all_finite(tree: object) -> jax.Array:
+    """Whether every floating-point number of a tree is finite."""
+    floats = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    return jnp.stack([_leaf_finite(leaf) for leaf in floats]).all() if floats else jnp.asarray(True)
+
+
+def _leaf_finite(leaf: jax.Array) -> jax.Array:
+    # Without the sign, a float's bits read as an integer increase with its size, and infinity and NaN are the largest. The
+    # maximum of integers takes a third of the time of testing each float.
+    whole = jnp.dtype(f"int{8 * leaf.dtype.itemsize}")
+    infinity = np.array(np.inf, leaf.dtype).view(whole)
+    size = jax.lax.bitcast_convert_type(leaf, whole) & np.array(np.iinfo(whole).max, whole)
+    return size.max(initial=0) < infinity

@@ -14,7 +14,7 @@ import numpy as np
 from tacit.core.messages import Broadcast, Report
 from tacit.device.history import plain_history
 from tacit.device.method import Method
-from tacit.device.round import KEYS, Home, enter, new_home, step
+from tacit.device.round import KEYS, Home, enter, new_home, seeded_noise_key, step
 from tacit.privacy.mechanism import Mechanism
 
 
@@ -45,10 +45,15 @@ def enter_batch(method: Method, stage: int, homes: Home, owns: Any, allowances: 
 
 
 def step_batch(
-    method: Method, mechanism: Mechanism, stage: int, broadcast: Broadcast, homes: Home, owns: Any
+    method: Method, mechanism: Mechanism, stage: int, broadcast: Broadcast, homes: Home, owns: Any, noise: jax.Array
 ) -> tuple[Home, Report]:
-    """One round of every device: their homes after it, and their reports, stacked."""
-    return jax.vmap(partial(step, method, mechanism, stage, broadcast))(homes, owns)
+    """One round of every device, each with its own noise key: their homes after it, and their reports, stacked."""
+    return jax.vmap(partial(step, method, mechanism, stage, broadcast))(homes, owns, noise)
+
+
+def seeded_noise_keys(stage: int, round: Any, homes: Home) -> jax.Array:
+    """A simulated noise key for each device."""
+    return jax.vmap(lambda home: seeded_noise_key(home, stage, round))(homes)
 
 
 def in_id_order(stacks: Sequence[Any], ids: Sequence[np.ndarray]) -> Any:

@@ -15,6 +15,7 @@ from tacit.privacy.mechanism import Mechanism
 
 KEYS = "threefry2x32"  # explicit, so that a home does not depend on JAX's default
 _ENTER, _ADAPT, _ROUND = 0, 1, 2  # the purposes of keys: no two share one
+_METHOD, _NOISE = 0, 1  # the purposes within a round
 
 
 class Home(NamedTuple):
@@ -24,7 +25,7 @@ class Home(NamedTuple):
     spent: dict[str, jax.Array]  # reports sent so far, keyed by stage
     allowance: dict[str, jax.Array]  # reports the device's own budget allows, keyed by stage; where it has a budget
     zeroed: jax.Array  # int32[]: how often an update was not finite and left as zero
-    secret: jax.Array  # uint32[2]: the root of this device's randomness; from the operating system on a real device
+    secret: jax.Array  # uint32[2]: the root of all random numbers but a real device's noise; each run has its own
 
 
 def new_home(secret: jax.Array) -> Home:
@@ -43,23 +44,27 @@ def enter(method: Method, stage: int, home: Home, own: Any, allowance: jax.Array
     )
 
 
-def work(method: Method, stage: int, broadcast: Broadcast, home: Home, own: Any) -> tuple[Any, dict, Any, jax.Array]:
-    """The method's part of a round: new private state, update and weight; and the key for the noise."""
-    mine, noise = _apart(_key(home, stage, _ROUND, broadcast.round))
-    return *method.local(mine, broadcast.params, home.local[str(stage)], own), noise
+def work(method: Method, stage: int, broadcast: Broadcast, home: Home, own: Any) -> tuple[Any, dict, Any]:
+    """The method's part of a round: new private state, update and weight."""
+    key = jax.random.fold_in(_key(home, stage, _ROUND, broadcast.round), _METHOD)
+    return method.local(key, broadcast.params, home.local[str(stage)], own)
 
 
-def _apart(key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A key for the method and one for the noise, equal to those of `split`; a key that is not used is not computed."""
-    return jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
+def seeded_noise_key(home: Home, stage: int, round: Any) -> jax.Array:
+    """The key of a simulated device's noise in a round: as the home's secret, it follows from the seed of the run."""
+    return jax.random.fold_in(_key(home, stage, _ROUND, round), _NOISE)
 
 
 def step(
-    method: Method, mechanism: Mechanism, stage: int, broadcast: Broadcast, home: Home, own: Any
+    method: Method, mechanism: Mechanism, stage: int, broadcast: Broadcast, home: Home, own: Any, noise: jax.Array
 ) -> tuple[Home, Report]:
-    """One round: the method's work, then the gate. The home stays on the device; the report is sent."""
+    """One round: the method's work, then the gate. The home stays on the device; the report is sent.
+
+    `noise` is the key of the report's noise and is used for nothing else: a real device draws it from the operating
+    system for each report, a simulated one has `seeded_noise_key`.
+    """
     name = str(stage)
-    local, update, weight, noise = work(method, stage, broadcast, home, own)
+    local, update, weight = work(method, stage, broadcast, home, own)
     report, spent, zeroed = send(
         noise, mechanism, update, weight, broadcast.public_state, home.spent[name], home.allowance.get(name)
     )

@@ -7,8 +7,8 @@ Every message is an Entry. Entries are composed, not added up line by line:
   whichever devices are drawn: a run's stage counts once, with its `rounds`, however many reports it has.
 - A guarantee covers its own unit and every finer one (client(silo) > user > interaction). An entry of a finer unit than
   the budget's has no finite ε for the budget's unit, so it counts as unbounded; so does a one-sided guarantee.
-- All entries are composed between any two inputs of the device (replace-one), whatever relation their own ε was stated
-  for: events have the amount of noise, so they can be composed under one relation.
+- All entries are composed under replace-one, whatever relation their own ε was stated for: the accountant converts a pure ε
+  before it composes (one interaction more or less counts twice, as a swap), and other events have the amount of noise.
 
 The composition is for events fixed in advance. A server that chooses its next plan by looking at earlier results is still
 covered by the proof when δ is 0 (a plain sum) or all events are Gaussian; for other mixtures it is not proven.
@@ -35,7 +35,7 @@ from tacit.privacy.claim import Relation, Unit
 
 DAY = 86_400.0  # seconds
 WHOLE_STAGE = (PoissonGaussian, FixedGaussian, CorrelatedGaussian, FixedPure)
-_COARSENESS = {"interaction": 0, "user": 1, "client(silo)": 2}
+COARSENESS: dict[Unit, int] = {"interaction": 0, "user": 1, "client(silo)": 2}
 _RELATIONS = get_args(Relation)
 _ROUNDING = 1 + 1e-9  # so that a budget of exactly n·ε allows n messages
 
@@ -60,7 +60,7 @@ class Budget:
             raise PlanError(f"Budget.delta must be at least 0 and below 1, got {self.delta!r}.")
         if self.days is not None and not 0 < self.days < math.inf:
             raise PlanError(f"Budget.days must be above 0 and finite, or None for life, got {self.days!r}.")
-        _one_of("Budget.unit", self.unit, _COARSENESS)
+        _one_of("Budget.unit", self.unit, COARSENESS)
 
     def renewal(self, time: float) -> float:
         """When an entry of this time stops counting, in unix seconds; infinity for a budget for life."""
@@ -94,7 +94,7 @@ class Entry:
         _whole("round", self.round, 0)
         _whole("bytes", self.bytes, 0)
         _whole("rounds", self.rounds, 1)
-        _one_of("Entry.unit", self.unit, _COARSENESS)
+        _one_of("Entry.unit", self.unit, COARSENESS)
         _one_of("Entry.relation", self.relation, _RELATIONS)
         if not isinstance(self.event, Event):
             raise PlanError(f"Entry.event must be an event such as Pure(1.0), got {self.event!r}.")
@@ -199,7 +199,7 @@ def _current(entries: Iterable[Entry], budget: Budget, now: float) -> Iterable[E
 
 def _counted(entry: Entry, budget: Budget) -> Event:
     """What an entry means for the budget's unit, in both directions."""
-    if _COARSENESS[entry.unit] < _COARSENESS[budget.unit]:
+    if COARSENESS[entry.unit] < COARSENESS[budget.unit]:
         return Unbounded(f"{entry.unit}-level only")
     if entry.relation == "one_sided_1_to_0":
         return Unbounded("one direction only")

@@ -178,5 +178,4 @@ def _accountant(price: Price) -> str:
     spent = tuple(part for stage in price.covered for part in stage.spent)
     if not spent or math.isinf(price.whole.epsilon):
         return "nothing to compose"
-    relation = price.whole.relation if price.whole.model == "central" else "replace_one"
-    return compose(spent, price.whole.delta, relation).by
+    return compose(spent, price.whole.delta, price.whole.relation).by

@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from tacit.errors import PlanError
+from tacit.privacy.accounting.events import Relation as Relation
 
 Model = Literal["local", "central"]
 Unit = Literal["interaction", "user", "client(silo)"]
-Relation = Literal["replace_one", "add_remove", "zero_out", "one_sided_1_to_0"]
 Per = Literal["message", "round", "run"]
 Fidelity = Literal["paper", "corrected"]
 Trust = Literal["nobody", "server", "organisation"]

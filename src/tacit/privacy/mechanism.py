@@ -50,6 +50,7 @@ class Mechanism(eqx.Module):
     shows_weight: ClassVar[bool] = False  # whether a report has the device's own weight; if not, it counts once
     as_sent: ClassVar[bool] = False  # whether the estimate is the plain sum: rows that no device sent are zero in it
     counts_pairs: ClassVar[bool] = False  # whether the estimate has counts of pairs, for a rule that reads them
+    memoised: ClassVar[bool] = False  # whether a device draws its answer once for life and repeats it in every run
     sums_people: ClassVar[bool] = False  # whether a report is a sum over the people of one organisation
     payload_view: ClassVar[PayloadView] = (
         "update"  # how a payload is read: the update's own form, a bit a position, or signs

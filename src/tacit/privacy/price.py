@@ -6,11 +6,11 @@ from typing import Any
 
 from tacit.core.plan import Plan, Stage
 from tacit.errors import PlanError
-from tacit.privacy.accounting.events import Event, Pure, RawData, Unbounded, event_to_dict
-from tacit.privacy.budget import Entry
-from tacit.privacy.claim import Claim, Relation, Trust
+from tacit.privacy.accounting.events import Drawn, Event, RawData, Relation, Unbounded, event_to_dict, undrawn
+from tacit.privacy.budget import COARSENESS, Entry
+from tacit.privacy.claim import Claim, Trust, Unit
 from tacit.privacy.mechanism import Mechanism, build_mechanism
-from tacit.privacy.sampler import Exposure, Fitted, build_sampler, sampler_of
+from tacit.privacy.sampler import DRAWN, Exposure, Fitted, build_sampler, sampler_of
 
 _NOTHING = Claim("local", "user", "replace_one", 0.0, 0.0, "run", "corrected", "nobody", ("nothing leaves the device",))
 
@@ -52,6 +52,14 @@ class StagePrice:
         times = 1 if self.raw else self.messages if self.covers == 1 else self.covers
         return ((self.event, times),)
 
+    @property
+    def undrawn(self) -> "StagePrice":
+        """The same stage for a device that answers as often as it ever would, whoever chose the cohorts."""
+        if not isinstance(self.event, Drawn):
+            return self
+        claims = tuple(claim for claim in self.claims if claim.per == "run")[1:]
+        return replace(self, claims=claims, event=undrawn(self.event), covers=1)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         mechanism = self.mechanism.name if self.mechanism else None
@@ -75,7 +83,7 @@ class Price:
     devices: int
     stages: tuple[StagePrice, ...]
     whole: Claim  # of the run; where a stage has volunteers only: for all other users
-    beside: tuple[Claim, ...] = ()  # for the volunteers; and what would hold if a stage without a guarantee were public
+    beside: tuple[Claim, ...] = ()  # for volunteers, for a finer unit, and if a stage without a guarantee were public
 
     @property
     def raw(self) -> bool:
@@ -122,7 +130,13 @@ def price(plan: Plan, devices: int) -> Price:
     _check_shares(plan, whole)
     if any(stage.others for stage in stages):
         whole = _with_condition(whole, f"for all other users, each replaced by any user: {_volunteered(plan, stages)}")
-    return Price(plan, devices, stages, whole, (*_of_volunteers(plan, stages), *_if_public(stages)))
+    return Price(
+        plan,
+        devices,
+        stages,
+        whole,
+        (*_of_volunteers(plan, stages), *_of_finest_unit(stages), *_if_public(stages), *_if_chosen(stages)),
+    )
 
 
 def _check_shares(plan: Plan, whole: Claim) -> None:
@@ -160,25 +174,43 @@ def _price_stage(stage: Stage, devices: int, number: int) -> StagePrice:
         return StagePrice((raw,), sampler.sees, event=RawData("raw data"), fitted=sampler.fitted)
     mechanism, exposure = settle(stage, devices, number)
     event, covers = mechanism.event(exposure)
-    return StagePrice(mechanism.claim(exposure), mechanism.visible(), mechanism, exposure, event, covers)
+    priced = StagePrice(mechanism.claim(exposure), mechanism.visible(), mechanism, exposure, event, covers)
+    return _with_undrawn(priced) if isinstance(event, Drawn) else priced
 
 
-def _compose(stages: tuple[StagePrice, ...]) -> Claim:
-    """All stages together, in one accountant: the output of a stage is the next one's broadcast."""
+def _with_undrawn(stage: StagePrice) -> StagePrice:
+    """The stage with one claim more: what it costs where the server does not draw the cohorts as the plan says."""
+    assert isinstance(stage.event, Drawn)
+    run = _two_sided(stage.claims)
+    epsilon = _epsilon(((undrawn(stage.event), stage.messages),), run.delta, run.relation)
+    words = f"however the cohorts are chosen: a device answers at most {stage.messages} times"
+    rest = tuple(word for word in run.conditions if word != DRAWN)
+    return replace(stage, claims=(*stage.claims, replace(run, epsilon=epsilon, conditions=(words, *rest))))
+
+
+def _compose(stages: tuple[StagePrice, ...], unit: Unit | None = None) -> Claim:
+    """All stages together, in one accountant: the output of a stage is the next one's broadcast.
+
+    `unit` may be a finer one than some stages promise for. Any two histories of a user include two that differ in an
+    interaction, so a promise for a user under replace-one covers it.
+    """
     costly = [stage for stage in stages if stage.event is not None]
     runs = [_two_sided(stage.claims) for stage in costly]
     if len(runs) < 2:
         return runs[0] if runs else _NOTHING
-    first, conditions = runs[0], tuple(dict.fromkeys(word for run in runs for word in run.conditions))
-    if len({run.unit for run in runs}) > 1:
+    units, conditions = (
+        {run.unit for run in runs},
+        tuple(dict.fromkeys(word for run in runs for word in run.conditions)),
+    )
+    if len(units) > 1 and unit is None:
         differ = ("stages protect different units, so no single number covers the plan; see each stage",)
-        return replace(first, epsilon=math.inf, unit="user", conditions=differ)
-    relation = _common(tuple(run.relation for run in runs))
+        return replace(runs[0], epsilon=math.inf, unit="user", conditions=differ)
+    relation = "replace_one" if len(units) > 1 else _common(tuple(run.relation for run in runs))
     delta = max(run.delta for run in runs)
     spent = tuple(part for stage in costly for part in stage.spent)
     return Claim(
         "local" if all(run.model == "local" for run in runs) else "central",
-        first.unit,
+        unit or runs[0].unit,
         relation,
         _epsilon(spent, delta, relation),
         delta,
@@ -210,6 +242,18 @@ def _volunteered(plan: Plan, stages: tuple[StagePrice, ...]) -> str:
     return ", ".join(said)
 
 
+def _of_finest_unit(stages: tuple[StagePrice, ...]) -> tuple[Claim, ...]:
+    """Where stages promise for different units, what the plan promises for the finest of them."""
+    units: set[Unit] = {
+        _two_sided(stage.claims).unit for stage in stages if stage.event is not None and not stage.others
+    }
+    if len(units) < 2:
+        return ()
+    return (
+        _compose(tuple(stage for stage in stages if not stage.others), min(units, key=lambda unit: COARSENESS[unit])),
+    )
+
+
 def _if_public(stages: tuple[StagePrice, ...]) -> tuple[Claim, ...]:
     """What the stages with a guarantee would be worth if the results of the stages without one were public anyway.
 
@@ -222,6 +266,14 @@ def _if_public(stages: tuple[StagePrice, ...]) -> tuple[Claim, ...]:
         return ()
     listed = " and ".join(map(str, open_ones))
     return (_with_condition(_compose(rest), f"only if what stage {listed} learned were public, and it was not"),)
+
+
+def _if_chosen(stages: tuple[StagePrice, ...]) -> tuple[Claim, ...]:
+    """What the run costs where the server does not draw the cohorts as the plan says, but chooses them."""
+    covered = [stage for stage in stages if not stage.others] or list(stages)
+    if not any(isinstance(stage.event, Drawn) for stage in covered):
+        return ()
+    return (_compose(tuple(stage.undrawn for stage in covered)),)
 
 
 def _with_condition(claim: Claim, words: str) -> Claim:
@@ -248,7 +300,4 @@ def _common(relations: tuple[Relation, ...]) -> Relation:
 def _epsilon(spent: tuple, delta: float, relation: Relation) -> float:
     from tacit.privacy.accounting import accountant
 
-    # A pure event is between any two inputs, so it has no relation of its own to compose under.
-    pure = all(isinstance(event, Pure | Unbounded) for event, _ in spent)
-    relation = "replace_one" if pure else relation
     return accountant.compose(spent, delta, relation).epsilon

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from tacit.core.messages import Broadcast, Report, Schema
-from tacit.core.sparse_rows import is_rows
+from tacit.core.sparse_rows import all_finite, is_rows
 from tacit.privacy.mechanism import Mechanism, add_reports, empty_total, merge_totals
 from tacit.privacy.mechanisms._parts.summed import sum_rows
 from tacit.server.rule import Rule
@@ -19,6 +19,7 @@ __all__ = [
     "add_reports",
     "begin",
     "by_rows",
+    "checked_close",
     "close",
     "close_rows",
     "merge_totals",
@@ -113,6 +114,19 @@ def close(
 
     Without reports nothing changes, unless the mechanism adds noise here: then it must not show that there were none.
     """
+    return checked_close(key, mechanism, rule, trains, params, total, memory)[:3]
+
+
+def checked_close(
+    key: jax.Array,
+    mechanism: Mechanism,
+    rule: Rule,
+    trains: tuple[str, ...],
+    params: dict,
+    total: Any,
+    memory: Memory,
+) -> tuple[dict, Memory, jax.Array, jax.Array]:
+    """`close`, and whether the estimate and all that follows from it are finite numbers."""
     payloads, n = total
     estimate, noise = mechanism.release(key, payloads, n, memory.public_state, memory.noise)
     before = trained(params, trains)
@@ -120,4 +134,4 @@ def close(
     then = Memory(state, mechanism.next_public_state(key, payloads, memory.public_state), noise)
     moves = (n > 0) | mechanism.always_releases
     after, then = jax.tree.map(lambda new, old: jnp.where(moves, new, old), (after, then), (before, memory))
-    return {**params, **after}, then, n
+    return {**params, **after}, then, n, all_finite((after, then)) & (all_finite(estimate) | ~moves)

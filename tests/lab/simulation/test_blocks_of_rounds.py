@@ -11,7 +11,7 @@ from support.toys import Hand, close, same, small_world
 from tacit.device.gate import send
 from tacit.device.history import plain_history
 from tacit.device.methods.fpl import FPL
-from tacit.device.round import KEYS, enter, new_home, work
+from tacit.device.round import KEYS, enter, new_home, seeded_noise_key
 from tacit.lab.data.synthetic.small import taste_groups
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
@@ -22,7 +22,6 @@ from tacit.lab.simulation.federation import Federation, Performance
 from tacit.lab.simulation.stage_runner import SCANNED
 from tacit.nets.factor.bpr import kth_unowned, owned_items
 from tacit.privacy.mechanism import build_mechanism
-from tacit.server.round import open_round
 
 WORLD = taste_groups(users=90, items=60, events=10)  # too many to count as a few
 PLANS = {
@@ -136,7 +135,7 @@ def test_the_noise_key_of_a_device_equals_the_second_key_of_split():
     hand = Hand("fpl", small_world())
     own = hand.own(0)
     home = enter(hand.method, 0, new_home(jnp.array([5, 6], jnp.uint32)), own)
-    *_, noise = work(hand.method, 0, open_round(3, hand.params), home, own)
+    noise = seeded_noise_key(home, 0, 3)
     key = jax.random.wrap_key_data(home.secret, impl=KEYS)
     for number in (0, 2, 3):  # stage, purpose, round
         key = jax.random.fold_in(key, number)

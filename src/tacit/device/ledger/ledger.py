@@ -236,10 +236,10 @@ def _to_line(entry: Entry) -> dict[str, Any]:
 
 
 def _from_line(line: dict[str, Any], events: dict[tuple, Event]) -> Entry:
-    kept = tuple(line["event"].items())
+    kept = (line["relation"], *line["event"].items())
     if kept not in events:
         numbers = {name: float(line["event"][name]) for name in ("epsilon", "noise") if name in line["event"]}
-        events[kept] = event_from_dict(line["event"] | numbers)
+        events[kept] = event_from_dict(line["event"] | numbers, line["relation"])
     del line["kind"]
     line["event"], line["epsilon"] = events[kept], float(line["epsilon"])
     return Entry(**line)

@@ -133,4 +133,4 @@ class Ledgers:
 def page_from_dict(values: dict[str, Any]) -> Entry:
     """An entry from plain values, as `save` writes them."""
     numbers = {name: float(values[name]) for name in ("time", "epsilon", "delta")}  # "inf" is written as a word
-    return Entry(**{**values, **numbers, "event": event_from_dict(values["event"])})
+    return Entry(**{**values, **numbers, "event": event_from_dict(values["event"], values["relation"])})

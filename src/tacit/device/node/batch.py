@@ -4,6 +4,7 @@ Homes are kept stacked, in the order of the users. Users are stepped in chunks o
 their reports may be summed on the node.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,7 @@ from tacit.privacy.mechanism import Mechanism, add_reports
 
 CHUNK = 256  # users stepped at a time
 SHORTEST = 8  # the least padding: few lengths, few programs
+NoiseKeys = Callable[[np.ndarray, Home], jax.Array]  # users' ids and their homes -> a noise key for each report
 
 
 def homes_for(secrets: np.ndarray) -> Home:
@@ -98,14 +100,21 @@ def enter_all(stage: int, prepared: PreparedHistories, homes: Home, allowance: n
 
 
 def step_some(
-    mechanism: Mechanism, stage: int, broadcast: Broadcast, prepared: PreparedHistories, homes: Home, ids: np.ndarray
+    mechanism: Mechanism,
+    stage: int,
+    broadcast: Broadcast,
+    prepared: PreparedHistories,
+    homes: Home,
+    ids: np.ndarray,
+    noise_keys: NoiseKeys,
 ) -> tuple[Home, list[Report], np.ndarray]:
     """One round of the users with these ids: all homes after it, the reports in stacks, and the ids of those who send."""
     after, reports, senders = jax.tree.map(np.array, homes), [], np.zeros(len(prepared.people), bool)
     for some, length in groups(prepared.people, ids):
         at = pad_ids(some, min(CHUNK, power_of_two(some.size)))
         chunk = jax.tree.map(lambda leaf: leaf[at], homes)  # noqa: B023
-        moved, made = _step(prepared.method, mechanism, stage, broadcast, chunk, prepared.rows(at, length))
+        noise = noise_keys(at, chunk)
+        moved, made = _step(prepared.method, mechanism, stage, broadcast, chunk, prepared.rows(at, length), noise)
         made = made._replace(sent=made.sent & (jnp.arange(at.size) < some.size))
         _put(after, some, moved)
         senders[some] = np.asarray(made.sent)[: some.size]
@@ -150,6 +159,6 @@ def _enter(method: Method, stage: int, homes: Home, owns: Any, allowances: Any) 
 
 @partial(jax.jit, static_argnums=2)
 def _step(
-    method: Method, mechanism: Mechanism, stage: int, broadcast: Broadcast, homes: Home, owns: Any
+    method: Method, mechanism: Mechanism, stage: int, broadcast: Broadcast, homes: Home, owns: Any, noise: jax.Array
 ) -> tuple[Home, Report]:
-    return step_batch(method, mechanism, stage, broadcast, homes, owns)
+    return step_batch(method, mechanism, stage, broadcast, homes, owns, noise)

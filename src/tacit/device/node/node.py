@@ -1,11 +1,13 @@
 """Node: one machine that takes part, with the histories of one or of many people. Requests in, replies out; no network.
 
 A node reports once in each round: the report and the homes after it are on disk, and the ledger has its entry, before the
-report leaves; where the request is repeated, the node sends the same bytes again. The sentence with which it refuses a
-request contains nothing about a history.
+report leaves; where the request is repeated, the node sends the same bytes again. So the key of a report's noise is
+drawn from the operating system, used once and never written down. The sentence with which it refuses a request contains
+nothing about a history.
 """
 
 import hashlib
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,7 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tacit.core.catalog import catalog_to_dict
+from tacit.core.chacha import fresh_keys, keys_of
 from tacit.core.messages import Broadcast, Report, pack, pack_tree
+from tacit.core.run_folder import plain
 from tacit.deploy.bundle import Bundle
 from tacit.deploy.messages import VERSION, Reply, Request, ids_of
 from tacit.deploy.signing import has_valid_signature
@@ -35,6 +40,7 @@ from tacit.privacy.mechanism import empty_total
 from tacit.privacy.price import ledger_entry_of
 
 Logger = Callable[[str], None]
+SeededKeys = Callable[[Request, Home], jax.Array]
 PATIENCE = 10.0  # seconds to wait for a ledger that another process has open
 
 
@@ -43,10 +49,13 @@ class RefusalError(DeviceError):
 
 
 class Node:
-    """The people of a node's folder, replying to requests."""
+    """The people of a node's folder, replying to requests.
 
-    def __init__(self, home: str | Path, log: Logger = lambda line: None):
-        self.store, self._log = Store(home), log
+    `seeded` makes the noise keys of a request's homes where a test must know them; a real device leaves it out.
+    """
+
+    def __init__(self, home: str | Path, log: Logger = lambda line: None, seeded: SeededKeys | None = None):
+        self.store, self._log, self._seeded = Store(home), log, seeded
         self._bundles: dict[str, Bundle] = {}
         self._files: dict[str, tuple[object, NodeHistories]] = {}  # digest -> state of the history file, its histories
         self._people: dict[str, tuple[NodeHistories, Mapping[str, SharingChoice], NodeHistories]] = {}
@@ -236,10 +245,42 @@ class Node:
         allowances = _allowances(bundle, request, ledger) if limited else None
         homes = self.homes_in_stage(bundle, kept, people, stage, allowances)
         broadcast = Broadcast(jnp.asarray(request.round, jnp.int32), *jax.tree.map(jnp.asarray, (params, public_state)))
-        homes, stacks, who = batch.step_some(mechanism, stage, broadcast, prepared, homes, ids)
+        noise_keys = self._noise_keys(bundle, request, people)
+        homes, stacks, who = batch.step_some(mechanism, stage, broadcast, prepared, homes, ids, noise_keys)
         sent = Sent(stage, request.round, ids, who, _packed(bundle, stage, stacks, alone=len(people) == 1))
         kept.keep(bundle.first_round(stage) + request.round + 1, homes, sent)
         return sent
+
+    def _noise_keys(self, bundle: Bundle, request: Request, people: NodeHistories) -> batch.NoiseKeys:
+        """The keys of the reports' noise: new ones, or, for answers that are drawn once for life, always the same.
+
+        A new key mixes fresh entropy with a digest of the request, so that two copies of a home share no noise even where
+        their systems drew alike.
+        """
+        seeded = self._seeded
+        if seeded is not None:
+            return lambda ids, homes: seeded(request, homes)
+        if bundle.mechanism(request.stage).memoised:
+            secret, question = self.store.lifetime_secret, question_of(bundle, request)
+            return lambda ids, homes: keys_of(secret, [(str(people.users[at]).encode(), question) for at in ids])
+        digest = hashlib.sha256(request.signed_bytes()).digest()
+        return lambda ids, homes: fresh_keys(ids.size, digest)
+
+
+def question_of(bundle: Bundle, request: Request) -> bytes:
+    """A digest of all that an answer depends on beside the history: where it is the same, so is an answer for life."""
+    stage, catalog = bundle.plan.stages[request.stage], bundle.catalog
+    names = None if bundle.names is None else [str(name) for name in bundle.names]
+    asked = {
+        "method": [stage.method, stage.hyper],
+        "mechanism": [stage.privacy, bundle.mechanism(request.stage).describe()],
+        "items": [catalog.n_items, names, catalog_to_dict(catalog)],
+    }
+    digest = hashlib.sha256(json.dumps(plain(asked), sort_keys=True).encode())
+    arrays = [np.asarray(values).tobytes() for _, values in sorted(catalog.attributes.items())]
+    for part in (*arrays, request.params, request.public_state):
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.digest()
 
 
 def _file_state(path: Path) -> object:

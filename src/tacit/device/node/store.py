@@ -4,6 +4,7 @@ name            the node's name, drawn once; the server knows the node by it
 consent.json    whether the node takes part, and who volunteers; off until its owner agrees
 choices.json    what each person discloses; never sent
 settings.json   the path of the history file, and the budget of each person
+lifetime        the secret of answers that are drawn once for life; made when first needed, never sent
 ledger          what was sent; the only file that survives an erasure
 plans/DIGEST/   the installed plan folders
 runs/RUN/       run.json, secrets.npz, broadcast.npz, state/: homes and the report of the newest round (the outbox)
@@ -27,6 +28,7 @@ from tacit.core.run_folder import (
     read_arrays,
     read_arrays_by_name,
     write_arrays,
+    write_bytes,
     write_json,
     write_text,
 )
@@ -79,6 +81,15 @@ class Store:
             return (self.path / "name").read_text(encoding="utf-8")
         except FileNotFoundError:
             raise DeviceError(f"{self.path} is not a device's folder; `tacit device --home DIR` makes one.") from None
+
+    @property
+    def lifetime_secret(self) -> bytes:
+        """The secret of answers that are drawn once for life; the operating system draws it once for all runs."""
+        path = self.path / "lifetime"
+        if not path.exists():
+            private(path.with_name("lifetime.partial"))
+            write_bytes(path, os.urandom(32))
+        return path.read_bytes()
 
     # ---- consent and settings ----
 

@@ -16,7 +16,7 @@ from tacit.core.settings import thaw
 from tacit.core.sparse_rows import dense_tree
 from tacit.device.history import plain_history
 from tacit.device.method import Method, build
-from tacit.device.round import KEYS, enter, new_home, step
+from tacit.device.round import KEYS, enter, new_home, seeded_noise_key, step
 from tacit.errors import PlanError
 from tacit.lab.plans.loader import complete
 from tacit.privacy.mechanism import Mechanism, mechanism_class
@@ -172,7 +172,8 @@ def _device(method: Method, mechanism: Mechanism, number: int, params: dict, eve
     home = jax.eval_shape(lambda own: enter(method, number, new_home(secret), own), own)
 
     def turn(params: dict, home: Any, own: Any) -> Any:
-        return step(method, mechanism, number, open_round(0, params), home, own)
+        noise = seeded_noise_key(home, number, 0)
+        return step(method, mechanism, number, open_round(0, params), home, own, noise)
 
     report = jax.eval_shape(turn, params, home, own)[1]
     cost = jax.jit(turn).lower(params, home, own).cost_analysis() or {}

@@ -41,6 +41,7 @@ def _sent(run: "Run", replay: Replay) -> dict[str, Any]:
     data = pack(schema := wire_schema(job, run.params), report)
     received = unpack(schema, data)
     history = _items(run, device)
+    numbers = job.mechanism.to_numbers(received.payload, replay.broadcast(round).public_state)
     return {
         "kind": "report",
         "stage": job.stage + 1,
@@ -52,7 +53,7 @@ def _sent(run: "Run", replay: Replay) -> dict[str, Any]:
         "bytes": len(data),
         "head": data[:SHOWN].hex(" "),
         "weight": np.asarray(received.weight).tolist() if job.mechanism.shows_weight else None,
-        "views": payload_views(job.mechanism, received.payload, _like(job), run.population, history),
+        "views": payload_views(job.mechanism, numbers, _like(job), run.population, history),
         "released": _released(run, replay, buckets, history),
         **_history(run, device),
     }

@@ -23,7 +23,7 @@ from tacit.lab.experiments.variants import Variant, check_fit, make_variant, set
 from tacit.lab.plans.loader import load_plan
 from tacit.metrics.definitions import parse
 from tacit.privacy.accounting.accountant import compose
-from tacit.privacy.accounting.events import Pure, Relation, Unbounded
+from tacit.privacy.accounting.events import Relation
 from tacit.privacy.claim import Unit
 from tacit.privacy.price import Price
 
@@ -77,10 +77,10 @@ def total_cost(prices: Sequence[Price], delta: float | None = None) -> SearchCos
         return SearchCost(0.0, delta, len(prices))
     spent = [part for one in prices for stage in one.stages for part in stage.spent]
     units: list[Unit] = list({claim.unit for claim in costly})
-    relations: list[Relation] = list({claim.relation for claim in costly})
-    # A pure event holds between any two inputs, so it composes under any relation.
-    pure = all(isinstance(event, Pure | Unbounded) for event, _ in spent)
-    relation: Relation = relations[0] if len(relations) == 1 and not pure else "replace_one"
+    relations: set[Relation] = {claim.relation for claim in costly}
+    if any(stage.others for one in prices for stage in one.stages):
+        relations.add("replace_one")  # what volunteers send is composed as well, and their cohorts have a fixed size
+    relation: Relation = relations.pop() if len(relations) == 1 else "replace_one"
     if len(units) > 1:
         return SearchCost(math.inf, delta, len(prices), relation=relation)
     return SearchCost(compose(spent, delta, relation).epsilon, delta, len(prices), units[0], relation)

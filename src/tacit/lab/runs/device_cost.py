@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from tacit.core.chacha import fresh_key
 from tacit.core.messages import schema_of
 from tacit.device.round import adapt, step
 from tacit.server.round import open_round
@@ -36,10 +37,10 @@ def cost(run: "Run") -> dict[str, float]:
     mechanism = run.price.stages[run.stage].mechanism
     if mechanism is None or not run.plan.stages[run.stage].rounds:
         return found
-    one_round = jax.jit(partial(step, run.method, mechanism, run.stage))
-    memory: Any = one_round.lower(broadcast, home, own).compile().memory_analysis()
+    one_round, noise = jax.jit(partial(step, run.method, mechanism, run.stage)), fresh_key()
+    memory: Any = one_round.lower(broadcast, home, own, noise).compile().memory_analysis()
     return found | {
-        "round_ms": _milliseconds(one_round, broadcast, home, own),
+        "round_ms": _milliseconds(one_round, broadcast, home, own, noise),
         "working_bytes": float(memory.temp_size_in_bytes + memory.output_size_in_bytes),
         "message_bytes": max((row["bytes_up"] / row["reports"] for row in run.rounds if row["reports"]), default=0.0),
     }

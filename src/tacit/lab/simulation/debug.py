@@ -8,7 +8,7 @@ import numpy as np
 
 from tacit.core.messages import Broadcast
 from tacit.core.sparse_rows import Rows, is_rows
-from tacit.device.round import Home, step, work
+from tacit.device.round import Home, seeded_noise_key, step, work
 from tacit.errors import DeviceError, TacitError
 from tacit.lab.data import Population
 from tacit.lab.simulation.buckets import Bucket
@@ -43,11 +43,12 @@ def debug_round(
 
 def _one(job: Job, broadcast: Broadcast, home: Home, own: Any, where: str) -> Any:
     try:
-        _, update, weight, _ = work(job.method, job.stage, broadcast, home, own)
+        _, update, weight = work(job.method, job.stage, broadcast, home, own)
         moved = server.trained(broadcast.params, job.trains)
         like = moved if job.rule.moves_what_is_sent or job.update is None else job.update.like()
         check_update(job, like, update, weight)
-        return step(job.method, job.mechanism, job.stage, broadcast, home, own)
+        noise = seeded_noise_key(home, job.stage, broadcast.round)
+        return step(job.method, job.mechanism, job.stage, broadcast, home, own, noise)
     except Exception as problem:
         reason = str(problem) if isinstance(problem, TacitError) else f"{type(problem).__name__}: {problem}"
         raise DeviceError(f"{where}: {reason}") from problem

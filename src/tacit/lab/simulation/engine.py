@@ -16,7 +16,7 @@ import numpy as np
 
 from tacit.core.messages import Broadcast, Report, Schema, schema_of
 from tacit.core.sparse_rows import is_rows
-from tacit.device.batching import power_of_two, step_batch
+from tacit.device.batching import power_of_two, seeded_noise_keys, step_batch
 from tacit.device.method import Method
 from tacit.device.round import Home
 from tacit.lab.simulation.buckets import Bucket
@@ -126,7 +126,8 @@ def _places(slots: jax.Array, devices: int) -> jax.Array:
 
 def step_all(job: Job, broadcast: Broadcast, homes: Home, own: Any) -> tuple[Home, Report]:
     """Step stacked devices: their new homes and their reports."""
-    return step_batch(job.method, job.mechanism, job.stage, broadcast, homes, own)
+    noise = seeded_noise_keys(job.stage, broadcast.round, homes)
+    return step_batch(job.method, job.mechanism, job.stage, broadcast, homes, own, noise)
 
 
 def _step_slots(job: Job, broadcast: Broadcast, home: Home, own: Any, slots: jax.Array) -> tuple[Home, Report]:

@@ -10,7 +10,7 @@ from tacit.core.messages import Report, schema_of
 from tacit.core.plan import Stage
 from tacit.device.batching import power_of_two
 from tacit.device.method import Method
-from tacit.device.round import Home, step
+from tacit.device.round import Home, seeded_noise_key, step
 from tacit.lab.data import Population
 from tacit.lab.simulation.buckets import Bucket
 from tacit.lab.simulation.debug import debug_round
@@ -170,7 +170,8 @@ def _update_bytes(job: Job, params: dict, bucket: Bucket) -> int:
     def one(home: Home, own: Any) -> tuple[Any, Report]:
         broadcast = open_round(0, params)
         update = job.method.local(jax.random.key(0), params, home.local[str(job.stage)], own)[1]
-        return update, step(job.method, job.mechanism, job.stage, broadcast, home, own)[1]
+        noise = seeded_noise_key(home, job.stage, 0)
+        return update, step(job.method, job.mechanism, job.stage, broadcast, home, own, noise)[1]
 
     first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (bucket.home, bucket.own))
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(one, *first)))

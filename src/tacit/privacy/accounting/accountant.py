@@ -13,8 +13,9 @@ a Gaussian event of noise n has the multiplier n, or n/2.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from scipy.optimize import brentq
 
@@ -32,6 +33,7 @@ from tacit.privacy.accounting.closed_form import pure_sum as pure_sum
 from tacit.privacy.accounting.closed_form import unamplified as unamplified
 from tacit.privacy.accounting.events import (
     CorrelatedGaussian,
+    Drawn,
     Event,
     FixedGaussian,
     FixedPure,
@@ -41,6 +43,7 @@ from tacit.privacy.accounting.events import (
     Relation,
     Spent,
     Unbounded,
+    undrawn,
 )
 from tacit.privacy.accounting.pld import SMALLEST_DELTA, attack_lower_bound, composed_epsilon
 from tacit.privacy.accounting.pld import EpsilonInterval as EpsilonInterval
@@ -74,19 +77,75 @@ def compose(spent: Iterable[tuple[Event, int]], delta: float, relation: Relation
     >>> compose([(Pure(1.0), 3)], 0.0)
     Bound(epsilon=3.0, lower=0.0, by='pure sum')
 
-    Pure events hold between any two inputs, so they cover replace-one and zero-out; under add-remove they are refused,
-    because a message shows that its sender took part. A cohort of fixed size is analysed under replace-one only.
+    Pure events of replace-one hold between any two inputs, so they cover zero-out; under add-remove they are refused, because
+    a message shows that its sender took part. Those of add-remove, such as one interaction more or less, count twice under
+    replace-one. A cohort of fixed size is analysed under replace-one only.
+
+    What events state as `gap` and `silence` is taken off δ first. Where δ = 0, nothing can be: a total of pure ε then holds
+    but for the gap, which is far below any δ in use.
     """
     check_delta_range(delta)
-    return _compose(_tidy(spent, relation), delta, relation)
+    spent = tuple(spent)
+    return _compose(_tidy(spent, relation), _lost(spent, relation), delta, relation)
 
 
 @lru_cache(maxsize=1024)
-def _compose(spent: Spent, delta: float, relation: Relation) -> Bound:
-    epsilon, by = _upper_bound(spent, delta, relation)
+def _compose(spent: Spent, lost: "Lost", delta: float, relation: Relation) -> Bound:
+    epsilon, by = _price(spent, lost, delta, relation)
     exact = by in ("analytic Gaussian", "none", "nothing sent")
     lower = epsilon if exact else _lower_bound(spent, delta, relation)
     return Bound(epsilon, min(lower, epsilon), by)
+
+
+# ---- what is taken off δ ----
+
+
+class Lost(NamedTuple):
+    """What is taken off δ before composing; it grows with e^ε, because P may gain it while e^ε·P′ loses it."""
+
+    of_total: float  # as a distance in total variation, with the ε of everything together
+    of_messages: float  # of messages that have a pure ε of their own: Σ gap·(1 + e^ε)
+    of_draws: float  # the part of `of_total` that does not arise where nothing is amplified by sampling
+
+    def delta(self, epsilon: float) -> float:
+        """The part of δ."""
+        return self.of_total * (1 + math.exp(min(epsilon, 700.0))) + self.of_messages
+
+    def without_draws(self) -> "Lost":
+        """The same where sampling is not counted on."""
+        return self._replace(of_total=max(0.0, self.of_total - self.of_draws), of_draws=0.0)
+
+
+def _lost(spent: Iterable[tuple[Event, int]], relation: Relation) -> Lost:
+    total = messages = draws = 0.0
+    for event, count in spent:
+        gap = count * getattr(event, "gap", 0.0)
+        if isinstance(event, Pure) and gap:
+            messages += gap * (1 + math.exp(min(_between(event, relation), 700.0)))
+        else:
+            draws += count * getattr(event, "silence", 0.0)
+            total += gap
+    return Lost(total + draws, messages, draws)
+
+
+def _price(
+    spent: Spent, lost: Lost, delta: float, relation: Relation, coarse: float | None = None
+) -> tuple[float, str]:
+    """The least bound at what is left of δ; where draws at random cost more of it than there is, without counting on them."""
+    if not any(lost) or delta == 0:
+        return _upper_bound(spent, delta, relation, coarse)
+    left = delta - lost.delta(0.0)
+    for _ in range(50):
+        if left <= 0:
+            break
+        epsilon, by = _upper_bound(spent, left, relation, coarse)
+        if left <= delta - lost.delta(epsilon):
+            return epsilon, by
+        left = delta - lost.delta(epsilon) * (1 + 1e-9)
+    if not lost.of_draws:
+        return math.inf, "none"
+    plain = _tidy(((undrawn(event), count) for event, count in spent), relation)
+    return _price(plain, lost.without_draws(), delta, relation, coarse)
 
 
 def _upper_bound(spent: Spent, delta: float, relation: Relation, coarse: float | None = None) -> tuple[float, str]:
@@ -142,35 +201,38 @@ def _tidy(spent: Iterable[tuple[Event, int]], relation: Relation) -> Spent:
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise PlanError(f"the count of {event!r} must be a whole number, at least 0, got {count!r}.")
         parts = event.parts if isinstance(event, Pure) else 1
-        totals[_simplest(event, relation)] += count * parts
+        totals[_simplest(_exact(event), relation)] += count * parts
     kept = [(event, count) for event, count in totals.items() if count and not _reveals_nothing(event)]
     return tuple(sorted(kept, key=repr))
+
+
+def _exact(event: Event) -> Event:
+    """The event without what is taken off δ."""
+    if isinstance(event, Drawn):
+        return replace(event, gap=0.0, silence=0.0)
+    return replace(event, gap=0.0) if isinstance(event, Pure | Gaussian | CorrelatedGaussian) else event
 
 
 def _simplest(event: Event, relation: Relation) -> Event:
     """Sampling everyone is no sampling; no noise is no bound. Refuses what has no meaning."""
     match event:
-        case Pure(epsilon, parts):
+        case Pure(epsilon=epsilon, parts=parts):
             _check(epsilon >= 0 and parts >= 1, event, "an epsilon of at least 0 and at least 1 part")
-            if relation == "add_remove":
-                raise PlanError(
-                    f"{event!r} cannot be accounted for under add_remove: a message shows that its sender took part; "
-                    "use zero_out or replace_one."
-                )
+            epsilon = _between(event, relation)
             return Unbounded("no randomness") if math.isinf(epsilon) else Pure(epsilon / parts)
-        case FixedPure(epsilon, cohort, devices):
+        case FixedPure(epsilon=epsilon, cohort=cohort, devices=devices):
             _check(1 <= cohort <= devices, event, "a cohort of at least 1 and at most its devices")
             _check_replaced(event, relation)
             return _simplest(Pure(amplified(epsilon, cohort / devices)), relation)
-        case CorrelatedGaussian(noise, rounds):
+        case CorrelatedGaussian(noise=noise, rounds=rounds):
             _check(rounds >= 1, event, "at least 1 round")
             return _simplest(Gaussian(noise * math.sqrt(rounds)), relation)  # so many of these are one of `noise`
-        case Gaussian(noise):
+        case Gaussian(noise=noise):
             whole = True
-        case PoissonGaussian(noise, rate):
+        case PoissonGaussian(noise=noise, rate=rate):
             _check(0 <= rate <= 1, event, "a rate between 0 and 1")
             whole = rate == 1
-        case FixedGaussian(noise, cohort, devices):
+        case FixedGaussian(noise=noise, cohort=cohort, devices=devices):
             _check(1 <= cohort <= devices, event, "a cohort of at least 1 and at most its devices")
             _check_replaced(event, relation)
             whole = cohort == devices
@@ -180,6 +242,20 @@ def _simplest(event: Event, relation: Relation) -> Event:
     if noise == 0:
         return Unbounded("no noise")
     return Gaussian(noise) if whole else event
+
+
+def _between(event: Pure, relation: Relation) -> float:
+    """The ε of a message between other neighbours than its own."""
+    if event.relation not in ("replace_one", "add_remove"):
+        raise PlanError(f"the relation of an event must be replace_one or add_remove, got {event!r}.")
+    if event.relation == "add_remove":
+        return event.epsilon if relation == "add_remove" else group_privacy(event.epsilon, 2)
+    if relation == "add_remove":
+        raise PlanError(
+            f"{event!r} cannot be accounted for under add_remove: a message shows that its sender took part; "
+            "use zero_out or replace_one."
+        )
+    return event.epsilon
 
 
 def _check(holds: bool, event: Event, rule: str) -> None:
@@ -218,7 +294,8 @@ def calibrate(
     check_delta_range(delta)
 
     def excess(log_noise: float, coarse: float) -> float:
-        cost, _ = _upper_bound(_tidy(spend(math.exp(log_noise)), relation), delta, relation, coarse)
+        spent = tuple(spend(math.exp(log_noise)))
+        cost, _ = _price(_tidy(spent, relation), _lost(spent, relation), delta, relation, coarse)
         return math.log(min(max(cost, 1e-9), 1e9) / epsilon)
 
     def rough(log_noise: float) -> float:

@@ -1,12 +1,19 @@
 """Events: what happened to one device's data, as accounting needs it. The sampler makes them, not the user.
 
+An ε holds between certain neighbours, so a pure event states which; the accountant converts it to those of the total before
+it composes. Noise is the same for all neighbours, so the other events need not state them.
+
 `noise` is the standard deviation of the noise divided by the most one device can contribute in L2 norm (the clip
 bound), whatever the neighbouring relation; how much two neighbours can differ (once the bound, or twice) is the
 accountant's business.
+
+`gap` is how far, in total variation, what was sent may be from what is priced: tables of finite precision draw the noise.
+`silence` is a chance too, for each round: that a device which was drawn at random had answered often enough and kept silent.
+The accountant takes both off δ.
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 Relation = Literal["replace_one", "add_remove", "zero_out", "one_sided_1_to_0"]
@@ -14,11 +21,17 @@ Relation = Literal["replace_one", "add_remove", "zero_out", "one_sided_1_to_0"]
 
 @dataclass(frozen=True)
 class Pure:
-    """One message with pure ε between any two inputs of one device."""
+    """One message with pure ε between any two neighbours: of a device's inputs, or of single interactions.
+
+    Under `replace_one` a unit is replaced by any other, an empty one included. Under `add_remove` one is added or removed;
+    to replace it is to remove it and to add another, which costs twice as much.
+    """
 
     kind: ClassVar[str] = "pure"
     epsilon: float
     parts: int = 1  # independent parts of epsilon / parts each, which compose more tightly
+    relation: Literal["replace_one", "add_remove"] = "replace_one"
+    gap: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -27,6 +40,7 @@ class Gaussian:
 
     kind: ClassVar[str] = "gaussian"
     noise: float
+    gap: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -36,6 +50,8 @@ class PoissonGaussian:
     kind: ClassVar[str] = "poisson_gaussian"
     noise: float
     rate: float
+    gap: float = 0.0
+    silence: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -46,6 +62,8 @@ class FixedGaussian:
     noise: float
     cohort: int
     devices: int
+    gap: float = 0.0
+    silence: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +79,7 @@ class CorrelatedGaussian:
     rounds: int
     reports: int
     separation: int
+    gap: float = 0.0
 
     def refuses(self, round: int, reported: Iterable[int]) -> str:
         """Why a device that has reported in these rounds must not report in this one as well; empty where it may."""
@@ -81,6 +100,8 @@ class FixedPure:
     epsilon: float
     cohort: int
     devices: int
+    gap: float = 0.0
+    silence: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -100,22 +121,45 @@ class RawData(Unbounded):
 
 Event = Pure | Gaussian | PoissonGaussian | FixedGaussian | CorrelatedGaussian | FixedPure | Unbounded
 Spent = tuple[tuple[Event, int], ...]  # the events, and how often each happened
+Drawn = PoissonGaussian | FixedGaussian | FixedPure  # sums over cohorts that were drawn at random
 _KINDS = {
     kind.kind: kind
     for kind in (Pure, Gaussian, PoissonGaussian, FixedGaussian, CorrelatedGaussian, FixedPure, Unbounded, RawData)
 }
 
 
-def event_to_dict(event: Event) -> dict[str, Any]:
-    """Plain values, for JSON.
+def undrawn(event: Event) -> Event:
+    """The same sum for a device that takes part whatever was drawn: nothing is amplified by sampling.
 
-    >>> event_to_dict(Pure(1.0))
-    {'kind': 'pure', 'epsilon': 1.0, 'parts': 1}
+    >>> undrawn(FixedGaussian(2.0, 1, 9))
+    Gaussian(noise=2.0, gap=0.0)
     """
-    return {"kind": event.kind, **asdict(event)}
+    match event:
+        case PoissonGaussian() | FixedGaussian():
+            return Gaussian(event.noise, event.gap)
+        case FixedPure():
+            return Pure(event.epsilon, gap=event.gap)
+        case _:
+            return event
 
 
-def event_from_dict(values: dict[str, Any]) -> Event:
-    """The event of those plain values."""
+def event_to_dict(event: Event) -> dict[str, Any]:
+    """Plain values, for JSON; those at their default are left out.
+
+    >>> event_to_dict(Pure(1.0, relation="add_remove"))
+    {'kind': 'pure', 'epsilon': 1.0, 'relation': 'add_remove'}
+    """
+    values = {field.name: getattr(event, field.name) for field in fields(event)}
+    return {
+        "kind": event.kind,
+        **{field.name: values[field.name] for field in fields(event) if values[field.name] != field.default},
+    }
+
+
+def event_from_dict(values: dict[str, Any], relation: Relation = "replace_one") -> Event:
+    """The event of those plain values. `relation` is that of the entry it is in: older ones have it there alone."""
     rest = dict(values)
-    return _KINDS[rest.pop("kind")](**rest)
+    kind = _KINDS[rest.pop("kind")]
+    if kind is Pure and relation == "add_remove":
+        rest = {"relation": relation, **rest}
+    return kind(**rest)

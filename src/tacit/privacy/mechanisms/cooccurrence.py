@@ -54,7 +54,7 @@ class RandomizedCooccurrence(Bits):
     q: float | None = setting(None, at_least=0.0)
     unit: Literal["interaction", "user"] = setting("interaction")  # pyright: ignore[reportIncompatibleVariableOverride]
     cap: int | None = setting(None, at_least=1)
-    memoised: bool = setting(False)
+    memoised: bool = setting(False)  # pyright: ignore[reportIncompatibleVariableOverride]
     debias: bool = setting(True)
     counts_pairs: ClassVar[bool] = True
     suggested: ClassVar[tuple[dict[str, Any], ...]] = (

@@ -19,9 +19,9 @@ from tacit.privacy.mechanisms._parts.correlated_noise import (
     cost,
     squared_errors,
 )
-from tacit.privacy.mechanisms._parts.local_dp import ASKED, DRAWN, RELEASED, REPORTS, TOWARDS_SERVER
+from tacit.privacy.mechanisms._parts.local_dp import ASKED, RELEASED, REPORTS, TOWARDS_SERVER
 from tacit.privacy.mechanisms._parts.noise_grid import check_clip, epsilon_with_tables, tables_delta
-from tacit.privacy.sampler import Exposure
+from tacit.privacy.sampler import DRAWN, Exposure
 
 _REPORTS = "a device reports at most {0} times, and at least {1} rounds apart, which its ledger keeps it to"
 _BUFFERS = "the server keeps the noise of earlier rounds in memory until the stage ends, and shows it to nobody"
@@ -115,11 +115,16 @@ class GaussianMechanism(Clipped):
         delta = accountant.default_delta(exposure.devices) if self.delta is None else self.delta
         accountant.check_delta(delta, exposure.devices, "privacy.delta")
         settled = replace(self, delta=delta, cohort=exposure.cohort)
-        if self.place == "local" or self.correlation != "none":
+        if self.place == "local":
             settled = replace(settled, messages=exposure.messages)
+        elif exposure.drawn is not None:
+            settled = replace(settled, messages=exposure.answers(delta))
         if self.correlation != "none":
+            exposure = exposure.at_most(settled.messages)
             pattern = Participation(exposure.rounds, exposure.separation, exposure.messages)
-            settled = replace(settled, correlated=Correlated(best_correlation(pattern), pattern))
+            settled = replace(
+                settled, messages=exposure.messages, correlated=Correlated(best_correlation(pattern), pattern)
+            )
         if self.noise is None:
             # `spent` below is also what is claimed, so the calibrated noise keeps the claim.
             assert self.epsilon is not None
@@ -132,8 +137,8 @@ class GaussianMechanism(Clipped):
                 self.relation(exposure),
             )
             settled = replace(settled, noise=self._of_share(found, settled.spent(exposure)[0][0]))
-        settled.check_promise(exposure)
         settled.grid(1)  # refuses an impossible split of the noise, or too much of it
+        settled.check_promise(exposure)
         return settled
 
     def _of_share(self, found: float, event: Event) -> float:
@@ -170,7 +175,7 @@ class GaussianMechanism(Clipped):
             return ((Gaussian(self.multiplier), exposure.messages),)
         if self.correlated is not None:
             return (exposure.correlated(self.multiplier / cost(*self.correlated, exposure.rounds)),)
-        return (exposure.gaussian(self.multiplier),)
+        return (exposure.gaussian(self.multiplier, self.delta or 0.0),)
 
     def event(self, exposure: Exposure) -> tuple[Event, int]:
         """One message; or, for randomly drawn cohorts, all rounds together."""

@@ -18,7 +18,6 @@ from tacit.privacy.accounting.events import Event, FixedPure
 from tacit.privacy.claim import Claim, Per
 from tacit.privacy.mechanism import Spread
 from tacit.privacy.mechanisms._parts.local_dp import (
-    DRAWN,
     NO_BOUND,
     NO_BOUND_EVENT,
     RELEASED,
@@ -36,7 +35,7 @@ from tacit.privacy.mechanisms._parts.noise_grid import (
     tables_delta,
 )
 from tacit.privacy.mechanisms._parts.summed import IntegerSums, for_each_weight, size_of
-from tacit.privacy.sampler import Exposure
+from tacit.privacy.sampler import DRAWN, Exposure
 
 _NO_BOUND = 2**30  # steps
 _FINE = 256  # steps of a scale
@@ -127,6 +126,8 @@ class Laplace(Local, IntegerSums):
         self.check_delta(exposure)
         self._check_noise()
         exposure = exposure.at_most(self.messages)
+        if self.central:
+            exposure = exposure.at_most(exposure.answers(self.delta or 0.0))
         settled = replace(self, messages=exposure.messages, cohort=exposure.cohort if self.central else None)
         if self.scale is None and self.epsilon_per_message is None:
             settled = replace(settled, epsilon_per_message=self._of_a_sum(exposure))
@@ -143,7 +144,7 @@ class Laplace(Local, IntegerSums):
         """The largest ε of one sum such that all of them together cost at most what is promised."""
         from tacit.privacy.accounting import accountant
 
-        event, count = exposure.pure(1.0)
+        event, count = exposure.pure(1.0, self.delta or 0.0)
         assert self.epsilon is not None
         delta = max(0.0, (self.delta or 0.0) - self.tables_delta(count, self.epsilon / count))
         share = accountant.per_message(self.epsilon, count, delta)
@@ -154,11 +155,8 @@ class Laplace(Local, IntegerSums):
         people = self._planned if self.central else 1
         if self.clip == "none":  # a bound of so many steps that it is none, each a 256th of the scale
             grid = laplace_grid(Fraction(_FINE, _NO_BOUND), "elements", numbers, 1, _NO_BOUND)
-        elif self.scale is not None:
-            grid = laplace_grid(Fraction(self.scale) / Fraction(self.bound), self.clip, numbers, people)
         else:
-            differ = 2 * (numbers if self.clip == "elements" else 1)
-            grid = laplace_grid(differ / Fraction(self.share), self.clip, numbers, people)
+            grid = laplace_grid(self.ratio(numbers), self.clip, numbers, people)
         check_headroom(grid, "central" if self.central else "local")
         return grid
 
@@ -216,10 +214,13 @@ class Laplace(Local, IntegerSums):
 
     def noise_scale(self, numbers: int) -> float:
         """b: 2DB/ε for elements, 2B/ε for the whole."""
+        return self.scale if self.scale is not None else float(self.ratio(numbers)) * self.bound
+
+    def ratio(self, numbers: int) -> Fraction:
+        """b/B, exactly."""
         if self.scale is not None:
-            return self.scale
-        differ = 2 * self.bound * (numbers if self.clip == "elements" else 1)
-        return differ / self.share
+            return Fraction(self.scale) / Fraction(self.bound)
+        return 2 * (numbers if self.clip == "elements" else 1) / Fraction(self.share)
 
     def event(self, exposure: Exposure) -> tuple[Event, int]:
         """Pure ε, or nothing finite without a bound."""
@@ -227,7 +228,7 @@ class Laplace(Local, IntegerSums):
             return NO_BOUND_EVENT, 1
         if not self.central:
             return super().event(exposure)
-        event, count = exposure.at_most(self.messages).pure(self.share)
+        event, count = exposure.at_most(self.messages).pure(self.share, self.delta or 0.0)
         return event, count if isinstance(event, FixedPure) else 1
 
     def claim(self, exposure: Exposure) -> tuple[Claim, ...]:
@@ -238,7 +239,7 @@ class Laplace(Local, IntegerSums):
         return self.claims(exposure, self.event(exposure)[0], "replace_one", words)
 
     def _central(self, exposure: Exposure) -> tuple[Claim, ...]:
-        event, count = exposure.at_most(self.messages).pure(self.share)
+        event, count = exposure.at_most(self.messages).pure(self.share, self.delta or 0.0)
         words = (RELEASED, *((DRAWN,) if isinstance(event, FixedPure) else ()))
 
         def one(count: int, delta: float, per: Per) -> Claim:

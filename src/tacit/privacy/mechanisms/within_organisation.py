@@ -10,11 +10,10 @@ import jax.numpy as jnp
 from tacit.core.integer_grid import (
     PEOPLE,
     PERSON_STEPS,
+    as_float,
     from_grid,
     from_vector,
-    is_int64,
     person_on_grid,
-    to_float,
     to_people_grid,
     to_vector,
 )
@@ -152,8 +151,7 @@ class WithinOrganisation(IntegerSums):
         numbers = {name: from_grid(leaf, 1.0, whole) for name, leaf in rest.items()}
         if PEOPLE not in payload:
             return numbers
-        count = payload[PEOPLE]
-        return {**numbers, PEOPLE: (to_float(count) if is_int64(count) else count.astype(jnp.float32)) / _PERSON}
+        return {**numbers, PEOPLE: as_float(payload[PEOPLE]) / _PERSON}
 
     def event(self, exposure: Exposure) -> tuple[Event, int]:
         """One message."""

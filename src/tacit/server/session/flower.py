@@ -274,4 +274,7 @@ def _describe(session: Session, row: dict | None, seconds: float) -> str:
     if row is None:
         return f"round {session.round} of stage {session.stage + 1}: {session.reported} reports are too few; it is opened again"
     asked = sum(row["asked"].values())
-    return f"round {row['round']} of stage {row['stage']}: {row['reports']} of {asked} people, {seconds:.1f} s"
+    abandoned = f"; abandoned: {row['abandoned']}" if "abandoned" in row else ""
+    return (
+        f"round {row['round']} of stage {row['stage']}: {row['reports']} of {asked} people, {seconds:.1f} s{abandoned}"
+    )

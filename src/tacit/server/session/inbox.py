@@ -37,17 +37,34 @@ class Inbox:
             if (self._folder / name).exists():
                 self.people[name] = _count(self.message(name))
 
-    def put(self, reply: Reply, asked: int) -> bool:
-        """Check a report against its schema and store it; False where the node has reported already."""
+    def put(self, reply: Reply, asked: int, people: int) -> bool:
+        """Check a report and store it; False where the node has reported already.
+
+        It must fit its schema, and be one that the mechanism can make of some update: the first bound on what a false
+        report can do. `asked` of the node's `people` are in the cohort.
+        """
         if reply.name in self.people:
             return False
-        total = self._read(reply.form, reply.report)
-        count = _count(total)
+        if reply.form == "total" and people == 1:
+            raise WireError("A node of one person sends a report, not a total.")
+        message = self._read(reply.form, reply.report)
+        count = _count(message)
         if not 0 <= count <= asked:
             raise WireError(f"A report of {asked} people must hold at most {asked} reports, got {count}.")
+        if problem := self._check(message):
+            raise WireError(problem)
         write_bytes(self._folder / reply.name, reply.form[:1].encode() + reply.report)
         self.people[reply.name] = count
         return True
+
+    def _check(self, message: Any) -> str:
+        """Why no device can have sent this message under the mechanism; empty where one can."""
+        mechanism = self._kit.mechanism(self.stage)
+        if not isinstance(message, Report):
+            return mechanism.check_total(message[0], _count(message))
+        if not _count(message):
+            return ""  # a device that has spent its allowance sends no payload
+        return mechanism.check_payload(jax.tree.map(lambda leaf: leaf[0], message.payload))
 
     @property
     def size(self) -> int:

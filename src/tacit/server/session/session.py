@@ -4,15 +4,17 @@ It needs no network and no clock: requests go out, replies come in. Everything t
 folder (see `tacit.core.run_folder`) with these files in addition:
 
 run.json        the run's name, the plan folder's digest, the seed of the cohorts
-noise.npz       the root key of the server's noise
 roll.json       the enrolled nodes, and how many people each has
 open.json       the open round: its cohort, and how often it was abandoned
 inbox/          its reports
+
+Nothing in the folder can repeat the server's noise: the operating system draws a key for each close, which is used once and
+never written down. A round that is closed again, because the folder came from a backup, has other noise.
 """
 
 import json
-import os
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,34 +22,40 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.core.run_folder import Folder, private, read_arrays, write_arrays, write_json
+from tacit.core.chacha import fresh_key
+from tacit.core.run_folder import Folder, write_json
 from tacit.deploy.bundle import Bundle
 from tacit.deploy.messages import Reply, Request, ids_of
 from tacit.errors import RunError, WireError
 from tacit.privacy.accounting.events import event_to_dict
 from tacit.server.checkpoint import load_checkpoint, save_checkpoint
-from tacit.server.round import Memory, begin, close, noise_key
+from tacit.server.round import Memory, begin, checked_close
 from tacit.server.rule import build_rule
 from tacit.server.session.enrolment import Enrolment, draw_cohort
 from tacit.server.session.inbox import Inbox
 from tacit.server.session.round_policy import RoundPolicy
 
-_KEYS = "threefry2x32"  # named, so that resuming a run does not depend on the default
+NoiseKey = Callable[[int, int], jax.Array]  # stage and round -> the key of the server's noise
 
 
 class Session:
-    """A run: open a round, receive replies, close it, until all rounds are done."""
+    """A run: open a round, receive replies, close it, until all rounds are done.
 
-    def __init__(self, path: str | Path, bundle: Bundle, policy: RoundPolicy | None = None):
+    `seeded` makes the key of the server's noise where a test must know it; a real server leaves it out.
+    """
+
+    def __init__(
+        self, path: str | Path, bundle: Bundle, policy: RoundPolicy | None = None, seeded: NoiseKey | None = None
+    ):
         self.folder, self.bundle, self.policy = Folder(path), bundle, policy or RoundPolicy()
+        self._seeded = seeded
         known = json.loads(self.folder.read("run.json"))
         if known["digest"] != bundle.digest:
             raise RunError(
                 f"{self.folder.path} is a run of plan folder {known['digest']}, got {bundle.digest}; resume it with its own."
             )
         self.run, self._draws = known["run"], int(known["draws"])
-        noise = read_arrays(self.folder.path / "noise.npz", {"noise": np.zeros(2, np.uint32)})["noise"]
-        self._noise = jax.random.wrap_key_data(jnp.asarray(noise), impl=_KEYS)
+        (self.folder.path / "noise.npz").unlink(missing_ok=True)  # version 0.1 kept the key of all noise there
         self.enrolment = Enrolment(self.folder.path / "roll.json", bundle.people)
         self._inbox = Inbox(self.folder.path / "inbox", bundle)
         self.cohort: dict[str, np.ndarray] = {}  # of the open round: node -> which of its people
@@ -65,13 +73,11 @@ class Session:
         *,
         run: str = "",
         draws: int | None = None,
-        noise: Any = None,
+        seeded: NoiseKey | None = None,
     ) -> "Session":
-        """A new run in a new folder. The operating system draws its name, seed and noise key, unless a test passes them."""
-        _create(
-            Folder(path), bundle, run or secrets.token_hex(8), secrets.randbits(64) if draws is None else draws, noise
-        )
-        return cls(path, bundle, policy)
+        """A new run in a new folder. The operating system draws its name and seed, unless a test passes them."""
+        _create(Folder(path), bundle, run or secrets.token_hex(8), secrets.randbits(64) if draws is None else draws)
+        return cls(path, bundle, policy, seeded)
 
     @classmethod
     def at(cls, path: str | Path, bundle: Bundle, policy: RoundPolicy | None = None) -> "Session":
@@ -80,10 +86,10 @@ class Session:
 
     def reopened(self) -> "Session":
         """The same run, read again from its folder."""
-        return Session(self.folder.path, self.bundle, self.policy)
+        return Session(self.folder.path, self.bundle, self.policy, self._seeded)
 
     def _restore(self) -> None:
-        """Resume from the newest checkpoint; rounds recorded after it are closed again, with the same result."""
+        """Resume from the newest checkpoint; a round recorded after it is closed again: nobody has received its result."""
         self.done = self.folder.latest() or 0
         self.params = jax.tree.map(jnp.asarray, self.bundle.params)
         self.folder.rewind(self.done)
@@ -234,12 +240,18 @@ class Session:
         if reply.refused:
             raise WireError(f"Node {reply.name} sends no report: {reply.refused}")
         self._resting.pop(reply.name, None)
-        return self._inbox.put(reply, self.cohort[reply.name].size)
+        try:
+            return self._inbox.put(reply, self.cohort[reply.name].size, self.enrolment.members[reply.name].people)
+        except WireError as problem:
+            raise WireError(f"The report of node {reply.name[:8]} is refused: {problem}") from None
 
     # ---- the end of a round ----
 
     def close(self, seconds: float = 0.0) -> dict[str, Any] | None:
-        """Close the round, which took so long; its record, or None where too few reported and it must be opened again."""
+        """Close the round, which took so long; its record, or None where too few reported and it must be opened again.
+
+        Where the result is not finite, the round is abandoned: recorded with the reason, and the parameters stay.
+        """
         for name in self.missing:
             self._resting[name] = self.done + 1 + self.policy.rest
         if self.cohort and self.reported < self.policy.minimum:  # an empty cohort needs no minimum: it reveals nothing
@@ -247,8 +259,8 @@ class Session:
             self._write_open()
             return None
         row = self._row() | {"seconds": seconds}
-        self.params, self._memory, _ = _close(
-            noise_key(self._noise, self.stage, self.round),
+        params, memory, _, finite = _close(
+            self._noise_key(),
             self.bundle.mechanism(self.stage),
             self._rule,
             tuple(self._stage.trains),
@@ -256,6 +268,11 @@ class Session:
             self._inbox.sum(self.enrolment.members),
             self._memory,
         )
+        if finite:
+            self.params, self._memory = params, memory
+        else:  # asked again, the nodes would send the same reports
+            self._memory = self._memory._replace(noise=memory.noise)  # for the noise, it is a round like any other
+            row["abandoned"] = "the sum of the reports, or the new parameters, are not finite numbers"
         self.folder.append([row])
         save_checkpoint(self.folder, self.done + 1, self.params, self._memory)
         stage, self.done = self.stage, self.done + 1
@@ -263,6 +280,12 @@ class Session:
         if not self.finished and self.stage != stage:
             self._memory = self._begun()
         return row
+
+    def _noise_key(self) -> jax.Array:
+        """The key of the server's noise for one close."""
+        if self._seeded is not None:
+            return self._seeded(self.stage, self.round)
+        return fresh_key(self.run.encode(), b"%d %d" % (self.stage, self.round))
 
     def _row(self) -> dict[str, Any]:
         priced, public_state = self.bundle.price.stages[self.stage], self._memory.public_state
@@ -286,18 +309,16 @@ class Session:
         }
 
 
-_close = jax.jit(close, static_argnums=3)
+_close = jax.jit(checked_close, static_argnums=3)
 
 
-def _create(folder: Folder, bundle: Bundle, run: str, draws: int, noise: Any = None) -> None:
-    """Write the first files of a run; the operating system draws the noise key unless it is given.
+def _create(folder: Folder, bundle: Bundle, run: str, draws: int) -> None:
+    """Write the first files of a run.
 
     A run begins with the last file: where the process is killed before that, the same call starts over.
     """
     folder.refuse_another()
     folder.path.mkdir(parents=True, exist_ok=True)
-    key = np.frombuffer(os.urandom(8), np.uint32) if noise is None else np.asarray(noise, np.uint32)
-    write_arrays(private(folder.path / "noise.npz"), {"noise": key})
     write_json(folder.path / "run.json", {"run": run, "digest": bundle.digest, "draws": str(draws)})
     facts = {"run": run, "digest": bundle.digest, "plan_digest": bundle.plan.digest, "people": bundle.people}
     claims = [claim.to_dict() for stage in bundle.price.claims for claim in stage]

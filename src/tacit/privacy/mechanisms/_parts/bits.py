@@ -94,7 +94,7 @@ class Bits(Local):
         presence, swap, _ = self.epsilons()
         if self.kind == "asymmetric":
             return Unbounded(_ZERO_PROVES), 1
-        return bounded(swap if self.kind == "unary" else presence), 1
+        return bounded(swap) if self.kind == "unary" else bounded(presence, relation="add_remove"), 1
 
     def claim(self, exposure: Exposure) -> tuple[Claim, ...]:
         """The promise first; then the other relations."""
@@ -131,9 +131,9 @@ class Bits(Local):
         return {**super().describe(), "p": p, "q": q}
 
 
-def bounded(epsilon: float, parts: int = 1) -> Event:
+def bounded(epsilon: float, parts: int = 1, relation: Literal["replace_one", "add_remove"] = "replace_one") -> Event:
     """A message of this ε, which may be infinite."""
-    return Unbounded(_CERTAIN) if math.isinf(epsilon) else Pure(epsilon, parts)
+    return Unbounded(_CERTAIN) if math.isinf(epsilon) else Pure(epsilon, parts, relation)
 
 
 def odds_of(form: Form, epsilon: float) -> tuple[float, float]:
@@ -160,11 +160,15 @@ def thresholds_of(p: float, q: float) -> Thresholds:
 
 
 def uniform_words(key: jax.Array, count: int) -> jax.Array:
-    """So many independent 32-bit integers: threefry-2x32 in counter mode, two a block.
+    """So many independent 32-bit integers, from a key of any generator: of threefry in a simulation, of ChaCha20 on a device.
 
-    `jax.random.bits` draws from the same generator; written out in one piece it takes a fraction of the time.
+    For threefry-2x32, in counter mode and two a block, `jax.random.bits` written out in one piece takes a fraction of the
+    time.
     """
-    key0, key1 = jax.random.key_data(key)
+    data = jax.random.key_data(key)
+    if data.shape != (2,):
+        return jax.random.bits(key, (count,), jnp.uint32)
+    key0, key1 = data
     half = -(-count // 2)
     counter = jnp.arange(half, dtype=jnp.uint32)
     return jnp.concatenate(threefry(key0, key1, counter, counter + np.uint32(half)))[:count]

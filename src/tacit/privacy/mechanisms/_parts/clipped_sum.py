@@ -32,10 +32,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.core.integer_grid import (
+    as_float,
     from_grid,
     from_vector,
     round_to_grid,
-    to_float,
     to_numpy,
     to_vector,
 )
@@ -196,17 +196,18 @@ class Clipped(IntegerSums):
         return (numbers, jnp.full(reports.shape, self._planned)), noise_state
 
     def to_numbers(self, payload: Any, public_state: dict) -> Any:
-        """The numbers that integers stand for, in the round's bound; what counts who was within is left out."""
+        """The numbers that integers stand for, in the round's bound; and what counts who was within, in people."""
         leaves = _update_of(payload)
         grid = self.grid(size_of(leaves))
-        return {name: from_grid(leaf, self._clip(public_state), grid) for name, leaf in leaves.items()}
+        numbers = {name: from_grid(leaf, self._clip(public_state), grid) for name, leaf in leaves.items()}
+        return {**numbers, WITHIN: as_float(payload[WITHIN]) / _PERSON} if WITHIN in payload else numbers
 
     def next_public_state(self, key: jax.Array, total: Any, public_state: dict) -> dict:
         """The bound moves towards the quantile, by the noisy count."""
         if self.quantile is None:
             return public_state
         (counted,) = add_noise(jax.random.fold_in(key, 1), self._count_grid(), [total[0][WITHIN]])
-        share = 0.5 + to_float(counted) / (_PERSON * self._planned)
+        share = 0.5 + as_float(counted) / (_PERSON * self._planned)
         rate = RATE if self.quantile_rate is None else self.quantile_rate
         return {**public_state, "clip": next_bound(self._clip(public_state), share, self.quantile, rate, self.clip)}
 

@@ -12,7 +12,6 @@ from tacit.privacy.sampler import Exposure
 
 ASKED = "which devices take part in which rounds is visible"
 RELEASED = "covers what the server releases, not what the server itself sees"
-DRAWN = "it must stay secret which devices were drawn in which round"
 REPORTS = "the server sees each clipped report"
 NO_BOUND = "updates are not clipped: two of them may differ by any amount, which no scale of noise covers"
 NO_BOUND_EVENT = Unbounded("an update without a bound")
