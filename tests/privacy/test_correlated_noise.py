@@ -303,7 +303,7 @@ def test_the_claim_is_that_of_one_gaussian():
     multiplier = 9.0 / cost(*mechanism.correlated)
     assert mechanism.correlated.pattern == Participation(60, 20, 3)
     assert whole.epsilon == pytest.approx(compose([(Gaussian(multiplier), 1)], 1e-6).epsilon, rel=1e-6)
-    assert any("at most 3 times, and at least 20 rounds apart" in words for words in whole.conditions)
+    assert any("refuses more reports than 3, and reports less than 20 rounds apart" in words for words in whole.conditions)
 
 
 def test_a_promise_is_kept_with_less_noise_in_the_model():

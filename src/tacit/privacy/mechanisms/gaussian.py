@@ -23,7 +23,7 @@ from tacit.privacy.mechanisms._parts.local_dp import ASKED, RELEASED, REPORTS, T
 from tacit.privacy.mechanisms._parts.noise_grid import check_clip, epsilon_with_tables, tables_delta
 from tacit.privacy.sampler import DRAWN, Exposure
 
-_REPORTS = "a device reports at most {0} times, and at least {1} rounds apart, which its ledger keeps it to"
+_OFTEN = "the ledger of a device refuses more reports than {0}, and reports less than {1} rounds apart"
 _BUFFERS = "the server keeps the noise of earlier rounds in memory until the stage ends, and shows it to nobody"
 
 
@@ -256,7 +256,7 @@ def _central_words(event: Event) -> tuple[str, ...]:
     """The conditions of a central claim."""
     match event:
         case CorrelatedGaussian(reports=reports, separation=separation):
-            return (RELEASED, _REPORTS.format(reports, separation), _BUFFERS)
+            return (RELEASED, _OFTEN.format(reports, separation), _BUFFERS)
         case Gaussian():
             return (RELEASED,)
         case _:
