@@ -86,6 +86,33 @@ def test_a_sampled_cohort_is_the_simulators(tmp_path):
     assert {sum(row["asked"].values()) for row in deployment.session.folder.rows()} == {4}
 
 
+CORRELATED = choose(
+    "popularity",
+    {
+        "rounds": 6,
+        "privacy": {"mechanism": "gaussian", "noise": 2.0, "correlation": "blt"},
+        "cohort": {"sampler": "pass", "count": 3, "shuffle": "once"},
+    },
+)
+
+
+def test_correlated_noise_is_that_of_the_simulator(tmp_path):
+    deployment = Deployment(tmp_path, CORRELATED, short_world(9), (1, 4, 4)).enrol().play()
+    run = simulate(CORRELATED, deployment.world, seed=0, quiet=True)
+    assert deployment.bundle.mechanism(0).describe()["buffers"] > 0
+    close(arrays(deployment.session.params), arrays(run.params))
+
+
+def test_a_device_refuses_to_report_sooner_than_correlated_noise_is_priced_for(tmp_path):
+    deployment = Deployment(tmp_path, CORRELATED, short_world(9), (1, 4, 4)).enrol()
+    deployment.session.open()
+    name = next(iter(deployment.session.cohort))
+    node, request = deployment.nodes[name], deployment.session.request(name)
+    assert not post(node, request).refused
+    for round, refused in ((1, True), (2, True), (3, False)):  # a pass has three rounds
+        assert bool(post(node, replace(request, round=round)).refused) == refused, round
+
+
 def test_keys_come_from_the_operating_system_unless_a_test_says_them(tmp_path):
     deployment = Deployment(tmp_path, COUNTING, short_world(4), (1, 3))
     other = Session.begin(tmp_path / "other", deployment.bundle)

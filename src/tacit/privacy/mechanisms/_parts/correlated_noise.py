@@ -272,8 +272,8 @@ class Buffers(NamedTuple):
 
 def empty_buffers(correlation: Correlation, numbers: int) -> Buffers:
     """The buffers before the first round."""
-    zeros = jnp.zeros((len(correlation.decays), numbers), jnp.int32)
-    return Buffers(zeros, zeros)
+    shape = (len(correlation.decays), numbers)
+    return Buffers(jnp.zeros(shape, jnp.int32), jnp.zeros(shape, jnp.int32))  # two, for a program may take both over
 
 
 def correlate(correlation: Correlation, buffers: Buffers, fresh: jax.Array) -> tuple[jax.Array, Buffers]:
