@@ -7,6 +7,8 @@ import pytest
 
 from tacit.core import chacha
 
+pytestmark = pytest.mark.bitwise
+
 
 def reference(key: bytes, counter: int, nonce: bytes, size: int) -> bytes:
     """The key stream by another implementation."""

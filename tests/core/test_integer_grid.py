@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from tacit.core import integer_grid as ig
 from tacit.core.integer_grid import Grid, l2_grid
 
+pytestmark = pytest.mark.bitwise
+
 rounded = jax.jit(ig.round_to_grid, static_argnums=3)
 within = jax.jit(ig.within, static_argnums=1)
 GRIDS = (

@@ -256,6 +256,7 @@ def test_a_server_that_is_killed_while_it_closes_closes_the_round_again(deployme
     )
 
 
+@pytest.mark.bitwise
 def test_a_server_with_momentum_restarts_after_every_round(tmp_path):
     """What is left of earlier rounds is in the server's checkpoint: bit for bit the server that went on."""
     server = {"rule": "sgd", "rate": 0.5, "momentum": 0.9, "scale": "mean"}
@@ -331,6 +332,7 @@ def test_a_round_reaches_its_goal_without_everybody(tmp_path):
     assert deployment.session.late == 1
 
 
+@pytest.mark.bitwise
 def test_too_few_reports_release_nothing_and_the_round_is_opened_again(tmp_path):
     plan = choose("fcf", {"rounds": 1, "hyper.dim": 2})
     deployment = Deployment(tmp_path, plan, short_world(9), (1, 4, 4), minimum=5, tries=2).enrol()
@@ -587,6 +589,28 @@ def test_who_has_spent_the_budget_falls_silent(people, tmp_path):
         second.receive(post(deployment.nodes[name], second.request(name)))
     assert second.reported == 0
     assert second.close() is None
+
+
+@pytest.mark.parametrize("people", [1, 3], ids=["alone", "shard"])
+def test_who_is_asked_more_often_than_drawn_falls_silent(people, tmp_path):
+    """The plan draws 1 of 9 in each of 30 rounds, and the server asks the same person every time."""
+    cohort = {"sampler": "fixed", "count": 1}
+    plan = choose(
+        "fcf", {"rounds": 30, "hyper.dim": 2, "cohort": cohort, "privacy": {"mechanism": "gaussian", "noise": 2.0}}
+    )
+    deployment = Deployment(tmp_path, plan, short_world(9), (people, 9 - people)).enrol()
+    session, name = deployment.session, names(deployment)[0]
+    node = deployment.nodes[name]
+    session.open()
+    sent = 0
+    for number in range(30):
+        session.done, session.cohort = number, {name: np.zeros(1, "<i4")}
+        assert post(node, session.request(name)).report
+        sent += int(node.store.run(RUN).outbox().who.size)
+    ledger = node.store.ledger()
+    assert sent == session.bundle.price.stages[0].messages < 30
+    assert ledger.summary()["silent"] == 30 - sent
+    ledger.close()
 
 
 def test_a_node_waits_while_its_owner_looks_into_the_ledger(tmp_path, monkeypatch):

@@ -34,7 +34,7 @@ def test_real_processes_end_where_the_simulator_does(name, tmp_path):
     plan, world, people = plans()[name]
     people = people if name == "fedseqrec" else (1, len(world) - 1)
     deployment = Deployment(tmp_path, plan, world, people)
-    with Loopback(deployment).start_all() as deployed:
+    with Loopback(deployment, seeded=True).start_all() as deployed:
         session = deployed.finish()
     run = simulate(plan, world, seed=0, quiet=True)
     equal = same if name in WHOLE else close

@@ -222,6 +222,7 @@ def stepped(people: Population, plan: Plan, rounds: int = 6) -> list[np.ndarray]
     return sent
 
 
+@pytest.mark.bitwise
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 1000), st.sampled_from([(0.0, False, 1), (0.5, True, 1), (1.0, False, 3)]))
 def test_reports_are_the_same_whether_or_not_people_have_what_they_never_share(seed, settings):

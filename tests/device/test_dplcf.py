@@ -128,6 +128,7 @@ def test_the_rule_says_what_it_needs():
         build_rule({"rule": "similarity", "recipe": "best"})
 
 
+@pytest.mark.bitwise
 def test_many_items_are_ranked_block_by_block(monkeypatch):
     said = np.random.default_rng(3).random((200, 50)) < 0.3
     whole = table(said, k=5)
@@ -172,6 +173,7 @@ def log():
     return taste_groups(users=300, items=150)
 
 
+@pytest.mark.bitwise
 @pytest.mark.filterwarnings(LOUD)
 @pytest.mark.parametrize("name", ["dplcf", "dplcf-paper", "lcf-ap"])
 def test_tiles_learn_the_same_table(log, name):

@@ -121,6 +121,7 @@ def test_shapes(name):
     assert scores.dtype == jnp.float32
 
 
+@pytest.mark.bitwise
 @every
 def test_same_key_same_answer(name):
     hand = Hand(name, small_world())

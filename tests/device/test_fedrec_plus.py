@@ -87,6 +87,7 @@ def test_denoised_gradients_equal_those_of_all_ratings(seed, helpers):
     np.testing.assert_array_equal(aggregated(exact, jnp.asarray(helpers), ITEMS).rows, rows)
 
 
+@pytest.mark.bitwise
 @pytest.mark.slow
 def test_padding_order_and_batches_change_nothing():
     people, Q, P = rated(5), small_numbers(1, ITEMS, DIM), small_numbers(2, 7, DIM)

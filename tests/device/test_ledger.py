@@ -78,6 +78,7 @@ def test_the_summary(path):
         assert ledger.to_dict() == {
             "entries": {"plan": 1, "other": 1},
             "bytes": 111,
+            "silent": 0,
             "unit": "user",
             "delta": 0.0,
             "spent": 2.0,

@@ -74,6 +74,7 @@ def test_ledgers_continue_from_a_folder_and_follow_users(tmp_path: Path):
         simulate(plan_of(), later, quiet=True, after=tmp_path / "nowhere")
 
 
+@pytest.mark.bitwise
 def test_a_resumed_run_spends_like_an_uninterrupted_one(tmp_path: Path):
     world, budget = small_world(5), Budget(1.0)
     whole = simulate(plan_of(), world, quiet=True, budget=budget, out=tmp_path / "whole")

@@ -335,6 +335,7 @@ def test_pooled_data_has_no_guarantee(name):
 # ---- beside them ----
 
 
+@pytest.mark.bitwise
 def test_fcf_learns_across_organisations_as_it_does_without():
     """Each person is a device, whoever holds their data: an organisation's column changes nothing."""
     log = movies(40, 60, silos=3)

@@ -181,6 +181,7 @@ def marked(world_table: pl.DataFrame, every: int = 3) -> pl.DataFrame:
     return world_table.with_columns(private=pl.Series([row % every == 0 for row in range(world_table.height)]))
 
 
+@pytest.mark.bitwise
 @pytest.mark.parametrize("plan", ["fpl", "fcf", "itemknn"])
 def test_what_is_never_shared_might_as_well_not_have_happened(plan):
     """Everything learned is the same to the last bit as from a log without those rows; the catalog is public."""

@@ -72,9 +72,9 @@ def test_dropout_is_equal_in_both_passes():
     """The slope is that of the very function: it agrees with differences of its values under the same key."""
     key = jax.random.key(3)
     lost = lambda theta: jnp.square(blocks(theta, 0, 23, 5, key)).sum()  # noqa: E731
-    slope, step = jax.grad(lost)(THETA), 1e-3
+    slope, step = jax.grad(lost)(THETA), 1e-2
     for place in ((0, 0), (2, 3)):
         up, down = ({**THETA, "a": THETA["a"].at[place].add(sign * step)} for sign in (1, -1))
-        assert float(slope["a"][place]) == pytest.approx(float(lost(up) - lost(down)) / (2 * step), rel=2e-2, abs=1e-3)
+        assert float(slope["a"][place]) == pytest.approx(float(lost(up) - lost(down)) / (2 * step), rel=1e-3, abs=1e-3)
     other = blocks(THETA, 0, 23, 5, jax.random.key(4))
     assert not np.allclose(other, blocks(THETA, 0, 23, 5, key))

@@ -76,6 +76,7 @@ def test_both_solvers_agree_and_have_derivatives():
     np.testing.assert_allclose(slope, np.linalg.inv(np.asarray(matrix, float))[0], rtol=2e-3, atol=1e-5)
 
 
+@pytest.mark.bitwise
 def test_a_converged_system_does_not_change_in_a_batch():
     """What one device gets does not depend on who is in its chunk."""
     easy, hard = jnp.eye(6), jnp.diag(jnp.geomspace(1.0, 1e4, 6))

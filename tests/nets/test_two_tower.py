@@ -109,6 +109,7 @@ def test_sgd_on_rows_equals_sgd_on_the_table():
         np.testing.assert_allclose(made["x"], table - rate * whole, rtol=1e-6)
 
 
+@pytest.mark.bitwise
 def test_batches_are_shuffled_and_padding_changes_nothing():
     key, real = jax.random.key(2), jnp.arange(10) < 7
     short = shuffled_batches(key, real, 4)

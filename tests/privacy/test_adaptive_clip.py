@@ -283,6 +283,7 @@ def test_a_block_a_round_and_a_device_at_a_time_end_alike(monkeypatch):
     assert len(set(clips(block))) == 3
 
 
+@pytest.mark.bitwise
 def test_a_run_that_was_cut_off_goes_on_with_its_clip(tmp_path):
     plan = counting(rounds=6)
     whole = simulate(plan, WORLD, quiet=True)

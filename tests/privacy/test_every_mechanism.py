@@ -28,6 +28,8 @@ from tacit.privacy.accounting.events import Pure, Unbounded
 from tacit.privacy.mechanism import build_mechanism, mechanism_class, mechanism_names
 from tacit.privacy.sampler import build_sampler
 
+pytestmark = pytest.mark.bitwise
+
 COHORTS = {
     "all": {"sampler": "all"},
     "pass": {"sampler": "pass", "count": 1},

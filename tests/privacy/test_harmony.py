@@ -23,6 +23,8 @@ from tacit.privacy.mechanisms._parts import sampled_signs
 from tacit.privacy.mechanisms.harmony import Harmony, chance, covariance, magnitude, variance
 from tacit.privacy.mechanisms.qharmony import scale_of
 
+pytestmark = pytest.mark.bitwise
+
 # ---- golden values ----
 
 

@@ -24,6 +24,8 @@ from tacit.privacy.mechanisms.kashin import (
     truth,
 )
 
+pytestmark = pytest.mark.bitwise
+
 
 def test_golden_words():
     assert truth(4.5, 4) == pytest.approx(0.8571661612325391, abs=1e-9)

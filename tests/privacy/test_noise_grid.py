@@ -8,7 +8,10 @@ import pytest
 
 from tacit.core.integer_grid import from_grid
 from tacit.errors import PlanError
+from tacit.privacy.accounting.events import Gaussian
+from tacit.privacy.mechanism import build_mechanism
 from tacit.privacy.mechanisms._parts.noise_grid import (
+    GAP,
     MOST_NUMBERS,
     TAU,
     NoiseGrid,
@@ -16,13 +19,12 @@ from tacit.privacy.mechanisms._parts.noise_grid import (
     check_headroom,
     draw_noise,
     epsilon_of,
-    epsilon_with_tables,
     gaussian_grid,
     in_range,
     laplace_grid,
-    tables_delta,
     unit_grid,
 )
+from tacit.privacy.sampler import build_sampler
 
 
 def test_payloads_out_of_range_are_seen():
@@ -129,11 +131,16 @@ def test_no_table_is_further_from_its_law_than_is_stated(grid):
     assert 0 < grid.noise.tau <= TAU
 
 
-def test_delta_of_tables_is_taken_off_before_a_price_is_asked_for():
-    asked = []
-    price = lambda delta: asked.append(delta) or 2.0  # noqa: E731
-    assert epsilon_with_tables(price, 1e-6, 10) == 2.0
-    assert asked[-1] == 1e-6 - tables_delta(10, 2.0) < 1e-6
-    assert epsilon_with_tables(lambda delta: 60.0, 1e-6, 1) == math.inf
-    assert epsilon_with_tables(price, 0.0, 1) == math.inf
-    assert tables_delta(1, 1.0) == pytest.approx(MOST_NUMBERS * TAU * (1 + math.e))
+def test_a_claim_takes_the_gap_of_its_tables_off_delta():
+    """As if δ were as much smaller; where there is no δ, the gap is it."""
+    once = build_sampler({"sampler": "all"}).exposure(3, 100)
+    found = build_mechanism({"mechanism": "gaussian", "noise": 1.0, "place": "local"}).settle(once).spent(once)
+    assert found == ((Gaussian(1.0, GAP), 3),)
+    laplace = build_mechanism({"mechanism": "laplace", "epsilon": 3.0}).settle(once)
+    message, run = laplace.claim(once)
+    assert message.delta == pytest.approx(GAP * (1 + math.e))
+    assert run.delta == pytest.approx(3 * GAP * (1 + math.e))
+    assert run.epsilon == pytest.approx(3.0)
+    certain = build_mechanism({"mechanism": "laplace", "epsilon_per_message": 60.0}).settle(once)
+    assert certain.claim(once)[0].epsilon == math.inf, "no table is precise enough for that"
+    assert GAP == MOST_NUMBERS * TAU < 1e-18

@@ -35,6 +35,8 @@ from tacit.privacy.sampler import build_sampler
 from tacit.server.round import open_round
 from tacit.server.rules.similarity import variances
 
+pytestmark = pytest.mark.bitwise
+
 SAID = np.array([[1, 1, 1], [1, 0, 1], [1, 1, 0], [1, 1, 0], [0, 1, 1]], np.uint8)  # five people, three items
 ONCE = build_sampler({"sampler": "all"}).exposure(1, 1000)
 

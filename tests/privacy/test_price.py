@@ -12,10 +12,10 @@ from tacit.core.catalog import Catalog
 from tacit.core.plan import Plan, Stage
 from tacit.errors import PlanError
 from tacit.lab.analysis.feasibility import WEAK, FeasibilityWarning, assess_feasibility
-from tacit.lab.plans.loader import complete, load_plan
+from tacit.lab.plans.loader import choose, complete, load_plan
 from tacit.lab.runs.run import simulate
 from tacit.privacy.card import card, sentence, to_markdown
-from tacit.privacy.price import price
+from tacit.privacy.price import SEEDED, price
 
 SAMPLERS = (
     {"sampler": "all"},
@@ -212,3 +212,23 @@ def test_private_runs_learn_when_the_noise_is_small_and_do_not_when_it_is_large(
 def test_stage_is_named_in_a_refusal():
     with pytest.raises(PlanError, match="Plan stage 1: privacy"):
         price(Plan("p", (Stage("fcf", trains=("items",), rounds=1, privacy={"mechanism": "laplac", "epsilon": 1}),)), 5)
+
+
+# ---- simulation ----
+
+
+@pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
+def test_a_simulated_run_says_that_its_seed_can_take_the_noise_away():
+    noisy = choose("popularity", {"privacy.mechanism": "laplace", "privacy.epsilon": 1.0, "privacy.messages": 1})
+    cost, run = price(noisy, 9), simulate(noisy, small_world(), quiet=True)
+    assert (run.price.whole.epsilon, run.price.whole.conditions) == (1.0, (*cost.whole.conditions, SEEDED))
+    assert all(claim.conditions[-1] == SEEDED for stage in run.claims for claim in stage)
+    assert run.card["guarantee"]["conditions"][-1] == SEEDED
+    assert SEEDED in str(run.price.whole)
+    assert SEEDED not in to_markdown(card(cost))
+
+
+@pytest.mark.parametrize("mechanism", ["none", None], ids=["without noise", "nothing sent"])
+def test_a_simulated_run_without_noise_has_no_word_about_it(mechanism):
+    plan = choose("mfu") if mechanism is None else choose("popularity", {"privacy": {"mechanism": mechanism}})
+    assert SEEDED not in to_markdown(simulate(plan, small_world(), quiet=True).card)

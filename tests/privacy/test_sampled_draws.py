@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from support.toys import Hand, small_world
-from tacit.device.round import step
+from support.toys import Hand, seeded_step, small_world
 from tacit.lab.plans.loader import complete, load_plan
 from tacit.lab.runs.run import simulate
 from tacit.privacy.accounting.accountant import compose
@@ -39,7 +38,7 @@ def test_a_device_that_is_asked_every_time_falls_silent():
     own = hand.own(0)
     home, answers = hand.home(0, own), 0
     for number in range(30):
-        home, report = step(hand.method, priced.mechanism, 0, open_round(number, hand.params), home, own)
+        home, report = seeded_step(hand.method, priced.mechanism, 0, open_round(number, hand.params), home, own)
         answers += int(report.sent)
         assert bool(report.sent) or not np.asarray(report.payload["items"]).any()
     assert answers == priced.messages < 30
@@ -62,15 +61,26 @@ def test_fair_draws_hardly_ever_meet_the_cap(rounds, rate, devices, delta):
 
 
 def test_what_a_fair_draw_may_silence_is_taken_off_delta():
-    event, rounds = Fixed(count=1).exposure(30, 9).gaussian(2.0, 1e-5)
+    exposure = Fixed(count=1).exposure(30, 9)
+    cap = exposure.answers(1e-5)
+    event, rounds = exposure.at_most(cap).gaussian(2.0, 1e-5)
     assert isinstance(event, FixedGaussian)
-    assert math.isclose(event.silence * rounds, 1e-11)
+    chance = event.silence * rounds
+    assert math.isclose(chance, 9 * binom.sf(cap, 30, 1 / 9), rel_tol=1e-9)
     plain = FixedGaussian(2.0, 1, 9)
     for delta in (1e-5, 1e-6):
         epsilon = compose([(event, rounds)], delta).epsilon
-        lost = 1e-11 * (1 + math.exp(epsilon))
+        lost = chance * (1 + math.exp(epsilon))
         assert math.isclose(epsilon, compose([(plain, rounds)], delta - lost).epsilon, rel_tol=1e-9)
         assert epsilon > compose([(plain, rounds)], delta).epsilon
+
+
+def test_a_large_epsilon_leaves_less_to_chance():
+    exposure = Poisson(rate=1 / 9).exposure(30, 9)
+    assert exposure.answers(1e-5, 1.0) == exposure.answers(1e-5) < exposure.answers(1e-5, 20.0) < 30
+    loud = price(plan_with({"mechanism": "gaussian", "noise": 1.2}, {"sampler": "fixed", "count": 1}, 30), 9)
+    assert 10 < loud.whole.epsilon < 25
+    assert isinstance(loud.stages[0].event, FixedGaussian)
 
 
 def test_where_silence_costs_more_than_delta_there_is_no_amplification():
@@ -117,7 +127,8 @@ def test_without_sampling_there_is_nothing_to_say_twice():
 
 def test_fewer_messages_than_the_cap_have_no_amplification():
     few = price(plan_with({**NOISY, "messages": 3}, {"sampler": "fixed", "count": 1}, 30), 9).stages[0]
-    assert (few.event, few.messages) == (Gaussian(2.0), 3)
+    assert isinstance(few.event, Gaussian)
+    assert few.messages == 3
     many = price(plan_with({**NOISY, "messages": 29}, {"sampler": "fixed", "count": 1}, 30), 9).stages[0]
     assert isinstance(many.event, FixedGaussian)
     assert many.messages == price(ONE_OF_NINE, 9).stages[0].messages

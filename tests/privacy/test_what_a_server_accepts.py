@@ -104,9 +104,7 @@ def test_a_total_of_updates_within_the_bound_is_no_longer_than_they_are_together
 def test_a_total_counts_no_more_reports_than_people(count):
     mechanism = gaussian()
     _, (sums, _) = total_of(mechanism)
-    assert f"must count 0 to 14 reports, got {count}" in mechanism.check_total(
-        (sums, np.array([count], np.int32)), 14
-    )
+    assert f"must count 0 to 14 reports, got {count}" in mechanism.check_total((sums, np.array([count], np.int32)), 14)
 
 
 def test_one_honest_report_is_not_absorbed_by_fourteen_that_are_as_large_as_can_be():

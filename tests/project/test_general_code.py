@@ -41,7 +41,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("deploy/flower_transport.py", "none"): OTHER_WORD,
     ("device/methods/sr.py", "sr_od"): "the error names the variant that takes larger catalogs",
     ("device/node/node.py", "none"): OTHER_WORD,
-    ("lab/analysis/payload_views.py", "count"): OTHER_WORD,
+    ("lab/analysis/sample_message.py", "count"): OTHER_WORD,
     ("lab/analysis/feasibility.py", "none"): NO_NOISE,
     ("lab/analysis/report_data.py", "none"): NO_NOISE,
     ("lab/audits/fpl_reconstruction.py", "popularity"): OTHER_WORD,

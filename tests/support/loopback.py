@@ -15,13 +15,18 @@ from tacit.deploy.certificates import make_certificates
 from tacit.deploy.supervisor import free_port
 from tacit.server.session.session import Session
 
-SOURCE = Path(__file__).resolve().parents[2] / "src"
+TESTS = Path(__file__).resolve().parents[1]
+SOURCE = TESTS.parent / "src"
 
 
 class Loopback:
-    """The processes of a deployment, as a context manager that ends everything it started."""
+    """The processes of a deployment, as a context manager that ends everything it started.
 
-    def __init__(self, deployment: Deployment, *options: object, secured: bool = False):
+    `seeded` gives them the simulator's noise, for a comparison of the two.
+    """
+
+    def __init__(self, deployment: Deployment, *options: object, secured: bool = False, seeded: bool = False):
+        self.module = "support.seeded_command" if seeded else "tacit"
         self.deployment, self.options, self.certs = deployment, [*options], None
         if secured:  # TLS, and a key for each node
             self.certs = deployment.folder / "certs"
@@ -69,8 +74,8 @@ class Loopback:
         return self
 
     def _start(self, log: str, *words: object) -> subprocess.Popen:
-        environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1"}
-        command = [sys.executable, "-m", "tacit", *map(str, words)]
+        environment = {**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{TESTS}", "PYTHONUNBUFFERED": "1"}
+        command = [sys.executable, "-m", self.module, *map(str, words)]
         with open(self.deployment.folder / log, "ab") as file:
             return subprocess.Popen(command, stdout=file, stderr=file, env=environment)
 

@@ -109,7 +109,7 @@ def _carried(word: jax.Array | None, part: jax.Array, norm: Norm) -> jax.Array:
 
 def within(q: jax.Array, grid: Grid) -> jax.Array:
     """Whether integers are within the bound, exactly; for the device before it sends and the server before it adds."""
-    size = magnitude(q)
+    size = sizes_of(q)
     small = size.max(initial=np.uint32(0)) <= grid.largest
     if grid.norm == "l2" and size.size * grid.bound >= 2**64:
         raise ValueError(f"The squares of {size.size} numbers of up to {grid.largest} do not fit 64 bits.")
@@ -121,7 +121,7 @@ def within(q: jax.Array, grid: Grid) -> jax.Array:
     return small & ((total[0] < high) | ((total[0] == high) & (total[1] <= low)))
 
 
-def magnitude(q: jax.Array) -> jax.Array:
+def sizes_of(q: jax.Array) -> jax.Array:
     """|q|, of every int32."""
     return jnp.where(q < 0, -q, q).astype(jnp.uint32)  # −2³¹ is 2³¹
 

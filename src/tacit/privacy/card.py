@@ -11,7 +11,6 @@ _NOT_COVERED = (
     "that a device took part, and when",
     "choosing settings by looking at results of earlier runs on the same people, unless those runs are in the ledger",
     "what can be concluded from the recommendations, by the user or by anyone who sees the screen",
-    "attacks on the rounding of floating-point noise",
 )
 _OF_REPORTS = "histories stay on devices, reports are summed by a server"
 _OF_RAW_DATA = "a stage needs raw data: histories are seen outside the devices"

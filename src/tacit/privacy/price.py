@@ -12,6 +12,7 @@ from tacit.privacy.claim import Claim, Trust, Unit
 from tacit.privacy.mechanism import Mechanism, build_mechanism
 from tacit.privacy.sampler import DRAWN, Exposure, Fitted, build_sampler, sampler_of
 
+SEEDED = "simulated: the noise follows from the seed of the run, and whoever knows the seed can subtract it"
 _NOTHING = Claim("local", "user", "replace_one", 0.0, 0.0, "run", "corrected", "nobody", ("nothing leaves the device",))
 
 
@@ -139,6 +140,20 @@ def price(plan: Plan, devices: int) -> Price:
     )
 
 
+def of_simulation(price: Price) -> Price:
+    """The price of a simulated run: every claim that rests on noise has the condition that the seed stays secret."""
+
+    def seeded(claim: Claim) -> Claim:
+        rests_on_noise = 0 < claim.epsilon < math.inf
+        return replace(claim, conditions=(*claim.conditions, SEEDED)) if rests_on_noise else claim
+
+    def each(claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
+        return tuple(seeded(claim) for claim in claims)
+
+    stages = tuple(replace(stage, claims=each(stage.claims)) for stage in price.stages)
+    return replace(price, stages=stages, whole=seeded(price.whole), beside=each(price.beside))
+
+
 def _check_shares(plan: Plan, whole: Claim) -> None:
     """Refuse an ε that several stages share and do not keep."""
     promised = [stage.privacy["epsilon"] for stage in plan.stages if "share" in stage.privacy]
@@ -206,13 +221,14 @@ def _compose(stages: tuple[StagePrice, ...], unit: Unit | None = None) -> Claim:
         differ = ("stages protect different units, so no single number covers the plan; see each stage",)
         return replace(runs[0], epsilon=math.inf, unit="user", conditions=differ)
     relation = "replace_one" if len(units) > 1 else _common(tuple(run.relation for run in runs))
-    delta = max(run.delta for run in runs)
     spent = tuple(part for stage in costly for part in stage.spent)
+    promised = any(getattr(stage.mechanism, "delta", None) for stage in costly)
+    delta = max(run.delta for run in runs) if promised else math.fsum(run.delta for run in runs)
     return Claim(
         "local" if all(run.model == "local" for run in runs) else "central",
         unit or runs[0].unit,
         relation,
-        _epsilon(spent, delta, relation),
+        _epsilon(spent, delta if promised else 0.0, relation),
         delta,
         "run",
         "paper" if any(run.fidelity == "paper" for run in runs) else "corrected",

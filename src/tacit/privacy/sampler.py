@@ -30,6 +30,7 @@ Fitted = Literal["rounds", "pooled", "helped"]
 
 DRAWN = "the server draws the cohorts at random, and it stays secret which devices were drawn"
 _SILENCED = 1e-6  # the share of δ that is the chance of any device being silenced by fair draws
+_FAIR = 7.0  # up to this ε; then e^ε of that share is still a thousandth of δ
 
 
 class Exposure(NamedTuple):
@@ -49,53 +50,57 @@ class Exposure(NamedTuple):
         """The same run for a device that stops after so many messages."""
         return self if messages is None else self._replace(messages=min(self.messages, messages))
 
-    def answers(self, delta: float) -> int:
+    def answers(self, delta: float, epsilon: float = 0.0) -> int:
         """After how many reports a device falls silent, so that a server cannot ask it more often than it draws it.
 
         Fair draws ask any of the devices more often with a chance of a millionth of δ at most, so an honest run hardly
-        ever notices. Without δ no chance can be given up, and a device answers whenever it is asked.
+        ever notices; of less where the run costs a large ε, because the chance counts e^ε times. Without δ no chance can be
+        given up, and a device answers whenever it is asked.
         """
         if self.drawn is None or delta == 0:
             return self.messages
+        chance = _SILENCED * delta * math.exp(min(0.0, _FAIR - epsilon))
+        counts = np.arange(self.rounds + 1)
+        return min(self.messages, max(1, int(np.argmax((self._more(counts) <= chance) | (counts == self.rounds)))))
+
+    def _more(self, counts: Any) -> Any:
+        """The chance, at most, that fair draws ask any of the devices for more reports than this."""
         from scipy.special import bdtrc  # here: a slow import, only needed where cohorts are drawn
 
-        counts = np.arange(self.rounds + 1)
-        chance = self.devices * bdtrc(counts, self.rounds, min(1.0, self.cohort / self.devices))
-        return min(self.messages, max(1, int(np.argmax((chance <= _SILENCED * delta) | (counts == self.rounds)))))
+        return np.minimum(1.0, self.devices * bdtrc(counts, self.rounds, min(1.0, self.cohort / self.devices)))
 
-    def gaussian(self, noise: float, delta: float) -> tuple[Event, int]:
+    def gaussian(self, noise: float, delta: float, gap: float = 0.0) -> tuple[Event, int]:
         """The event of a sum with Gaussian noise, and how often it happens to one device; decided only here.
 
         A device that stops after fewer messages than draws at random may ask for is no longer drawn at random alone, so it
         gets no amplification by sampling.
         """
-        if not self._amplified(delta):
-            return Gaussian(noise), self.messages
-        silence = self._silence(delta)
+        if (silence := self._silence(delta)) is None:
+            return Gaussian(noise, gap), self.messages
         if self.drawn == "poisson":
-            return PoissonGaussian(noise, self.cohort / self.devices, silence=silence), self.rounds
-        return FixedGaussian(noise, round(self.cohort), self.devices, silence=silence), self.rounds
+            return PoissonGaussian(noise, self.cohort / self.devices, gap, silence), self.rounds
+        return FixedGaussian(noise, round(self.cohort), self.devices, gap, silence), self.rounds
 
-    def correlated(self, noise: float) -> tuple[Event, int]:
+    def correlated(self, noise: float, gap: float = 0.0) -> tuple[Event, int]:
         """The event of sums whose Gaussian noise is correlated between rounds; `noise` covers all of them together.
 
         There is no amplification by sampling: what counts is how often and how far apart a device may report.
         """
-        return CorrelatedGaussian(noise, self.rounds, self.messages, self.separation), self.rounds
+        return CorrelatedGaussian(noise, self.rounds, self.messages, self.separation, gap), self.rounds
 
-    def pure(self, epsilon: float, delta: float) -> tuple[Event, int]:
+    def pure(self, epsilon: float, delta: float, gap: float = 0.0) -> tuple[Event, int]:
         """The same for sums whose noise is pure ε for their members, under replace-one."""
-        if self.drawn == "fixed" and self._amplified(delta):
-            return FixedPure(epsilon, round(self.cohort), self.devices, silence=self._silence(delta)), self.rounds
-        return Pure(epsilon), self.messages
+        silence = self._silence(delta)
+        if self.drawn == "fixed" and silence is not None:
+            return FixedPure(epsilon, round(self.cohort), self.devices, gap, silence), self.rounds
+        return Pure(epsilon, gap=gap), self.messages
 
-    def _amplified(self, delta: float) -> bool:
-        return self.drawn is not None and self.messages >= self._replace(messages=self.rounds).answers(delta)
-
-    def _silence(self, delta: float) -> float:
-        """The chance, for each round, that any device keeps silent although it was drawn fairly."""
-        capped = self._replace(messages=self.rounds).answers(delta) < self.rounds
-        return _SILENCED * delta / self.rounds if capped else 0.0
+    def _silence(self, delta: float) -> float | None:
+        """The chance, for each round, that any device keeps silent although it was drawn fairly; None: not drawn fairly."""
+        if self.drawn is None:
+            return None
+        chance = 0.0 if self.messages >= self.rounds else float(self._more(self.messages))
+        return chance / self.rounds if chance <= _SILENCED * delta else None
 
 
 class Sampler(eqx.Module):

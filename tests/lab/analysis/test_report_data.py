@@ -12,7 +12,7 @@ import pytest
 import tacit
 from tacit.core.catalog import Catalog
 from tacit.core.plan import Plan
-from tacit.lab.analysis import payload_views, sample_message
+from tacit.lab.analysis import sample_message
 from tacit.lab.analysis.feasibility import FeasibilityWarning, assess_feasibility, feasible_epsilons
 from tacit.lab.analysis.report_data import POINTS, report_data
 from tacit.lab.analysis.report_data import _thin as thin
@@ -120,7 +120,9 @@ def test_noise_at_the_server_shows_the_report_and_what_is_released():
     found = sample_message.sample_message(run)
     (seen,), (released,) = found["views"], found["released"]["views"]
     assert seen["separation"] == 1.0
-    assert math.dist([row["along"] for row in seen["rows"]], [0] * 16) == pytest.approx(0.5, rel=1e-3)  # clipped
+    assert math.dist([row["along"] for row in seen["rows"]], [0] * 16) == pytest.approx(
+        0.5, rel=0.05
+    )  # clipped, and on a grid
     assert found["released"]["reports"] == len(WORLD)
     assert released["zero"] == 0
 
@@ -138,7 +140,7 @@ def test_a_position_is_a_row_and_a_column_of_its_leaf():
     harmony = build_mechanism({"mechanism": "harmony", "epsilon_per_message": 60.0, "k": 6})
     update = {"bias": np.full(2, 1.0, np.float32), "items": np.array([[-1.0, 1.0]] * 2, np.float32)}
     payload = harmony.encode(jax.random.key(0), update, {})
-    (view,) = payload_views.payload_views(harmony, payload, update, WORLD, np.array([1]))
+    (view,) = sample_message.payload_views(harmony, payload, update, WORLD, np.array([1]))
     assert [(row["label"], row["column"], row["sign"]) for row in view["rows"]] == [
         *(("row 0", 1, 1), ("row 1", 1, 1)),
         *(("row 0", 1, -1), ("row 0", 2, 1), ("row 1", 1, -1), ("row 1", 2, 1)),
@@ -148,7 +150,7 @@ def test_a_position_is_a_row_and_a_column_of_its_leaf():
 def test_a_scale_in_the_clear_is_shown():
     paper = build_mechanism({"mechanism": "qharmony", "form": "paper", "epsilon_of_signs": 4.0, "k": 2})
     update = {"items": np.array([0.5, -3.0], np.float32)}
-    (view,) = payload_views.payload_views(
+    (view,) = sample_message.payload_views(
         paper, paper.encode(jax.random.key(0), update, {}), update, WORLD, np.array([1])
     )
     assert view["scale"] == 3
@@ -157,7 +159,7 @@ def test_a_scale_in_the_clear_is_shown():
 def test_a_message_without_a_reader_is_shown_as_bits():
     payload, update = {"seed": np.uint32(1), "word": np.array([0b10100000], np.uint8)}, {"items": np.zeros((16, 2))}
     kashin = build_mechanism({"mechanism": "kashin", "epsilon_per_message": 4.0, "k": 4})
-    (view,) = payload_views.payload_views(kashin, payload, update, WORLD, np.array([1]))
+    (view,) = sample_message.payload_views(kashin, payload, update, WORLD, np.array([1]))
     assert view == {"kind": "bits", "bits": "00000001" + "00000000" * 3 + "10100000"}
 
 
@@ -170,8 +172,8 @@ def test_an_earlier_stage_is_read_by_its_own_method():
 
 
 def test_rows_that_stand_for_no_item_have_numbers_for_names():
-    leaf = payload_views._leaf("weights", (5, 2), WORLD, np.array([1, 2]))
-    found = payload_views.row_sizes(leaf, np.arange(10.0).reshape(5, 2))
+    leaf = sample_message._leaf("weights", (5, 2), WORLD, np.array([1, 2]))
+    found = sample_message.row_sizes(leaf, np.arange(10.0).reshape(5, 2))
     assert found["separation"] is None
     assert found["rows"][0]["label"] == "row 4"
     assert "own" not in found["rows"][0]
@@ -179,9 +181,9 @@ def test_rows_that_stand_for_no_item_have_numbers_for_names():
 
 def test_more_claims_than_fit_are_counted():
     world = replace(WORLD, catalog=Catalog(500))
-    leaf = payload_views._leaf("counts", (500,), world, np.array([1, 2]))
-    found = payload_views.named_rows(leaf, np.ones(500, int))
-    assert (len(found["rows"]), found["said"]) == (payload_views.CLAIMS, 500)
+    leaf = sample_message._leaf("counts", (500,), world, np.array([1, 2]))
+    found = sample_message.named_rows(leaf, np.ones(500, int))
+    assert (len(found["rows"]), found["said"]) == (sample_message.CLAIMS, 500)
 
 
 def test_the_main_direction_finds_what_was_used():
@@ -189,7 +191,7 @@ def test_the_main_direction_finds_what_was_used():
     key = jax.random.key(0)
     w = np.concatenate([np.full(5, -2.0), np.linspace(-0.3, 0.3, 50)])
     p = np.asarray(jax.random.normal(key, (8,)))
-    along = payload_views.main_direction(np.outer(w, p))
+    along = sample_message.main_direction(np.outer(w, p))
     assert set(np.argsort(-along)[:5]) == set(range(5))
 
 
@@ -275,7 +277,7 @@ def test_a_plan_without_a_promise_has_no_reach():
 def test_an_epsilon_out_of_sight_is_zero_or_infinite():
     plan = load_plan("popularity").with_setting("privacy", {"mechanism": "randomized_response", "epsilon": 1.0})
     many = feasible_epsilons(plan, 10**12, (200,))
-    alone = feasible_epsilons(plan.with_setting("privacy", {"mechanism": "laplace", "epsilon": 1.0}), 1, (10**9,))
+    alone = feasible_epsilons(plan.with_setting("privacy", {"mechanism": "laplace", "epsilon": 1.0}), 1, (2**22,))
     assert many is not None
     assert many["workable"] == 0
     assert alone is not None

@@ -208,6 +208,7 @@ def test_a_wrong_name_gets_the_nearest():
         load_protocol("fpll")
 
 
+@pytest.mark.bitwise
 def test_evaluation_does_not_depend_on_chunks(monkeypatch):
     split = leave_last_out(taste_groups(70, 40, events=10))
     run = simulate(load_plan("fcf").with_setting("rounds", 3), split.train, quiet=True)
@@ -237,6 +238,7 @@ def test_users_adapt_in_batches_of_any_size_and_once_each(monkeypatch, most):
     assert len(set(adapted)) == people <= len(adapted) < 1.3 * people
 
 
+@pytest.mark.bitwise
 def test_answering_a_devices_cases_together_changes_nothing(monkeypatch):
     protocol = load_protocol("seqmf")
     split = protocol.split(big_log(), 0)

@@ -40,6 +40,7 @@ def test_a_folder_of_format_1_is_loaded_with_the_names_of_today(saved):
     np.testing.assert_array_equal(again.params["counts"], run.params["counts"])
 
 
+@pytest.mark.bitwise
 def test_a_folder_of_format_1_is_resumed(saved):
     run, path = saved
     as_format_1(path)

@@ -54,6 +54,7 @@ def test_a_block_of_rounds_equals_the_rounds_one_by_one(name, monkeypatch):
         assert [row["reports"] for row in block.rounds] == [90] * 5 + [0] * 4, "the gate counts in a block too"
 
 
+@pytest.mark.bitwise
 def test_block_boundaries_change_nothing():
     plan, seen = plan_of("fpl", rounds=10), []
     whole = simulate(plan, WORLD, quiet=True)

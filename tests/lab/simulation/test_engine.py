@@ -33,6 +33,8 @@ from tacit.privacy.mechanism import build_mechanism
 from tacit.server.round import trained
 from tacit.server.rule import build_rule
 
+pytestmark = pytest.mark.bitwise
+
 SGD = {"rule": "sgd", "rate": 0.3}
 
 

@@ -36,6 +36,7 @@ def stack(seed: int, devices: int, rows: int, table: int, weights: int = 1) -> R
     return Report({"items": items, "count": count}, weight, jnp.arange(devices) != 1)
 
 
+@pytest.mark.bitwise
 @pytest.mark.parametrize("weights", [1, 2])
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_rows_and_tables_close_alike(rule, weights):
@@ -74,6 +75,7 @@ def test_integers_are_counted_without_weights():
     np.testing.assert_allclose(weight, report.weight[jnp.array([0, 2])].sum(0))
 
 
+@pytest.mark.bitwise
 def test_a_round_without_reports_changes_nothing():
     report = stack(0, 3, 4, 9)._replace(sent=jnp.zeros(3, bool))
     params = {"items": jnp.ones((9, 3)), "count": jnp.zeros(9, jnp.int32)}

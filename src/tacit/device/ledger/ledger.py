@@ -49,6 +49,7 @@ class Ledger:
         self._first = 0  # the tally counts the entries from here on; those before have renewed
         self._newest = -math.inf  # the time of the newest line
         self._erased = 0  # how many entries the last erasure found
+        self._silent: set[tuple[str, int, int]] = set()  # rounds in which the device was asked and sent nothing
         found, journal.found = journal.found, []
         self._replay(found)
 
@@ -138,6 +139,13 @@ class Ledger:
             self._enter(entry)
             return entry
 
+    def note_silence(self, run: str, stage: int, round: int) -> None:
+        """Record a round in which the device was asked for a report and sent none; it costs nothing."""
+        with self._mutex:
+            if (run, stage, round) not in self._silent:
+                self._journal.append({"kind": "silent", "run": run, "stage": stage, "round": round})
+                self._silent.add((run, stage, round))
+
     def erase(self, folder: str | Path) -> int:
         """Delete everything in a folder but this ledger, then record the erasure; the number of deleted files.
 
@@ -159,6 +167,7 @@ class Ledger:
         return {
             "entries": dict(Counter(entry.plan for entry in self._entries)),
             "bytes": sum(entry.bytes for entry in self._entries),
+            "silent": len(self._silent),  # rounds in which it was asked and sent nothing
             "unit": self.budget.unit,
             "delta": self.budget.delta,
             "spent": spent,
@@ -172,6 +181,8 @@ class Ledger:
         for line in lines:
             if line["kind"] == "erased":
                 self._newest, self._erased = line["time"], len(self._entries)
+            elif line["kind"] == "silent":
+                self._silent.add((line["run"], line["stage"], line["round"]))
             else:
                 self._enter(_from_line(line, events))
 

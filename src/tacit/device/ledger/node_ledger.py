@@ -36,6 +36,10 @@ class NodeLedger(Protocol):
         """Enter a message of these people; it may be sent once this has returned."""
         ...
 
+    def note_silence(self, page: Entry, who: np.ndarray) -> None:
+        """Record that these people were asked for this message and sent none."""
+        ...
+
     def summary(self) -> dict[str, Any]:
         """The spending so far, in plain values."""
         ...
@@ -67,6 +71,11 @@ class PersonLedger:
         values = {name: getattr(page, name) for name in Entry.__slots__ if name != "time"}
         self.ledger.reserve(**{**values, "digest": digest})
 
+    def note_silence(self, page: Entry, who: np.ndarray) -> None:
+        """Record it, where the person sends nothing."""
+        if who.size:
+            self.ledger.note_silence(page.run, page.stage, page.round)
+
     def summary(self) -> dict[str, Any]:
         """The summary of the ledger."""
         return self.ledger.to_dict()
@@ -91,6 +100,7 @@ class GroupLedger:
         self._counts: dict[tuple[str, int], dict[int, int]] = {}
         self._entered: dict[tuple[str, int, int], str] = {}
         self._rounds: dict[tuple[str, int, int], list[int]] = {}  # of a run, stage and row, where noise is correlated
+        self._silent: dict[tuple[str, int, int], list[int]] = {}  # the rows of those who were asked and sent nothing
         self._newest = -math.inf
         for line in self._journal.found:
             self._take(line)
@@ -125,9 +135,18 @@ class GroupLedger:
         self._journal.append(line)
         self._take(line)
 
+    def note_silence(self, page: Entry, who: np.ndarray) -> None:
+        """Write one line for all of them."""
+        if who.size and (page.run, page.stage, page.round) not in self._silent:
+            line = {"kind": "silent", "run": page.run, "stage": page.stage, "round": page.round}
+            line["who"] = self._rows[who].tolist()
+            self._journal.append(line)
+            self._take(line)
+
     def summary(self) -> dict[str, Any]:
-        """The spending of the median and the worst person."""
-        return self._ledgers().summary(self.budget, self._now())
+        """The spending of the median and the worst person, and in how many rounds the most silent one sent nothing."""
+        counts = np.bincount([row for rows in self._silent.values() for row in rows], minlength=1)
+        return {**self._ledgers().summary(self.budget, self._now()), "silent": int(counts.max())}
 
     def close(self) -> None:
         """Let another process open it."""
@@ -155,6 +174,9 @@ class GroupLedger:
         if line["kind"] == "erased":
             self._newest = line["time"]
             self._entered = dict.fromkeys(self._entered, "erased")
+            return
+        if line["kind"] == "silent":
+            self._silent[line["run"], line["stage"], line["round"]] = line["who"]
             return
         entry = page_from_dict(line["entry"])
         key = (entry.run, entry.stage)

@@ -33,8 +33,8 @@ class FPL(Method):
     """x_ui = b_i + p_u·q_i; for `triples` pairs of an owned item i and an unowned item j, ascend ln σ(x_ui − x_uj).
 
     p_u stays on the device and is updated at once. The update of the negative j is always sent; that of the owned item
-    only with probability `pi`, triple by triple, or, with `pi_memo`, by one memoised coin for each item. The server sums
-    the reports. `own_pi` names a field of the user that holds the user's own π instead; a share chosen on the device
+    only with probability `pi`, triple by triple, or, with `pi_memo`, by one memoised coin for each item and run. The server
+    sums the reports. `own_pi` names a field of the user that holds the user's own π instead; a share chosen on the device
     (`History.share`) overrides both.
 
     π is withholding, not noise: one message reveals the user vector and the withheld item exactly, for any π.

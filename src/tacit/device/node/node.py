@@ -189,9 +189,19 @@ class Node:
             sent = self._again(bundle, request, kept) or self._new(bundle, request, kept, people, ledger, limited)
             page = _page(bundle, request, len(sent.report))
             ledger.reserve(page, sent.who, hashlib.sha256(sent.report).hexdigest()[:32])
+            self._note_silence(ledger, page, np.setdiff1d(sent.asked, sent.who))
         finally:
             ledger.close()
         return "report" if len(people) == 1 else "total", sent.report
+
+    def _note_silence(self, ledger: NodeLedger, page: Entry, silent: np.ndarray) -> None:
+        """Record whose messages are used up: by a budget, or because they were asked more often than fair draws would."""
+        if silent.size:
+            ledger.note_silence(page, silent)
+            self._log(
+                f"Stage {page.stage + 1}, round {page.round}: nothing was sent for {silent.size} of its people, who have "
+                "sent all that their budget, or a fair draw of cohorts, allows."
+            )
 
     def _open_ledger(self, people: NodeHistories) -> NodeLedger:
         """The ledger; while another process reads it (`tacit device status`), wait for a moment."""

@@ -45,7 +45,8 @@ def observe_reports(
 ) -> ObservedReports:
     """What devices send over so many rounds, by their own code.
 
-    These are rounds of one run; where answers are memoised, as many runs of one round: a home keeps its secret over runs.
+    These are rounds of one run; where answers are memoised, as many runs of one round by the same devices, which keep their
+    secret for life.
     """
     chosen = choose(plan, settings)
     memoised = bool(chosen.stages[0].privacy.get("memoised"))

@@ -39,7 +39,7 @@ from tacit.nets.counts.item_pairs import TILE, count_tile_pairs, packed_columns,
 from tacit.privacy.mechanisms._parts.bits import ODDS_SCALE
 from tacit.privacy.mechanisms._parts.pair_counts import Cooccurrence, cooccurrence_counts, debiased, debiased_pairs
 from tacit.privacy.mechanisms.cooccurrence import MOST
-from tacit.privacy.price import price
+from tacit.privacy.price import of_simulation, price
 from tacit.server.rules.similarity import ItemCounts, Similarity
 
 _TILES = 256  # tiles counted at a time
@@ -218,5 +218,5 @@ def run_from_table(federation: Federation, plan: Plan, method: Method, table: di
         plan=plan,
         method=method,
         params=params,
-        price=federation.price if plan == federation.plan else price(plan, devices),
+        price=federation.price if plan == federation.plan else of_simulation(price(plan, devices)),
     )

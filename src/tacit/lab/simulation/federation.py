@@ -29,7 +29,7 @@ from tacit.lab.simulation.setup import build_job, check_trains, init_key, initia
 from tacit.lab.simulation.stage_runner import RoundOptions, Rounds, has_tiny_cohorts, rounds_per_program
 from tacit.lab.simulation.thread_pool import worker_count
 from tacit.privacy.budget import Budget, Entry
-from tacit.privacy.price import Price, ledger_entry_of, price
+from tacit.privacy.price import Price, ledger_entry_of, of_simulation, price
 from tacit.privacy.sampler import build_sampler
 from tacit.server.round import Memory, begin
 from tacit.server.rule import build_rule
@@ -98,7 +98,7 @@ class Federation:
             self.params = {name: _grown(leaf, start.params.get(name)) for name, leaf in self.params.items()}
         for stage in self.plan.stages:
             check_trains(stage, self.params)
-        self.price = price(self.plan, len(population))
+        self.price = of_simulation(price(self.plan, len(population)))
         _check_budget(self.price, budget)
         names = population.device_names
         self.ledgers = Ledgers(names) if ledgers is None else ledgers.follow(names)

@@ -101,31 +101,48 @@ def _compose(spent: Spent, lost: "Lost", delta: float, relation: Relation) -> Bo
 
 
 class Lost(NamedTuple):
-    """What is taken off δ before composing; it grows with e^ε, because P may gain it while e^ε·P′ loses it."""
+    """What is taken off δ before composing: that of silence grows with e^ε, because P may gain it while e^ε·P′ loses it."""
 
-    of_total: float  # as a distance in total variation, with the ε of everything together
-    of_messages: float  # of messages that have a pure ε of their own: Σ gap·(1 + e^ε)
-    of_draws: float  # the part of `of_total` that does not arise where nothing is amplified by sampling
+    of_silence: float  # as a distance in total variation, with the ε of everything together
+    of_gaps: float  # Σ over messages and sums of what the gap of each does to its own δ
 
     def delta(self, epsilon: float) -> float:
         """The part of δ."""
-        return self.of_total * (1 + math.exp(min(epsilon, 700.0))) + self.of_messages
+        return self.of_silence * (1 + math.exp(min(epsilon, 700.0))) + self.of_gaps
 
     def without_draws(self) -> "Lost":
         """The same where sampling is not counted on."""
-        return self._replace(of_total=max(0.0, self.of_total - self.of_draws), of_draws=0.0)
+        return self._replace(of_silence=0.0)
+
+
+def gap_delta(spent: Iterable[tuple[Event, int]], relation: Relation = "replace_one") -> float:
+    """What the gaps of all these events add to δ.
+
+    A message that is within a gap g of its law, between neighbours P and P′ whose δ at ε is h(ε), adds at most
+    (1 + e^E)·g + h(E) to h at every ε, for any E: below E because of the gap, above it because h falls. Added at every ε, it is
+    added to the δ of everything together, message by message, and does not grow with the ε of that.
+    """
+    return math.fsum(count * _gap_delta(event, relation) for event, count in spent)
+
+
+@lru_cache(maxsize=1024)
+def _gap_delta(event: Event, relation: Relation) -> float:
+    gap = getattr(event, "gap", 0.0)
+    if not gap:
+        return 0.0
+    plain = undrawn(event)  # sampling makes h smaller
+    if isinstance(plain, Pure):
+        return gap * (1 + math.exp(min(_between(plain, relation), 700.0)))
+    assert isinstance(plain, Gaussian)
+    if plain.noise == 0:
+        return 1.0
+    multiplier = _together(((plain, 1),), relation)
+    return min(gap * (1 + math.exp(ceiling)) + gaussian_delta(multiplier, ceiling) for ceiling in range(1, 60))
 
 
 def _lost(spent: Iterable[tuple[Event, int]], relation: Relation) -> Lost:
-    total = messages = draws = 0.0
-    for event, count in spent:
-        gap = count * getattr(event, "gap", 0.0)
-        if isinstance(event, Pure) and gap:
-            messages += gap * (1 + math.exp(min(_between(event, relation), 700.0)))
-        else:
-            draws += count * getattr(event, "silence", 0.0)
-            total += gap
-    return Lost(total + draws, messages, draws)
+    spent = tuple(spent)
+    return Lost(math.fsum(count * getattr(event, "silence", 0.0) for event, count in spent), gap_delta(spent, relation))
 
 
 def _price(
@@ -142,7 +159,7 @@ def _price(
         if left <= delta - lost.delta(epsilon):
             return epsilon, by
         left = delta - lost.delta(epsilon) * (1 + 1e-9)
-    if not lost.of_draws:
+    if not lost.of_silence:
         return math.inf, "none"
     plain = _tidy(((undrawn(event), count) for event, count in spent), relation)
     return _price(plain, lost.without_draws(), delta, relation, coarse)

@@ -20,7 +20,7 @@ from tacit.privacy.mechanisms._parts.correlated_noise import (
     squared_errors,
 )
 from tacit.privacy.mechanisms._parts.local_dp import ASKED, RELEASED, REPORTS, TOWARDS_SERVER
-from tacit.privacy.mechanisms._parts.noise_grid import check_clip, epsilon_with_tables, tables_delta
+from tacit.privacy.mechanisms._parts.noise_grid import GAP, check_clip
 from tacit.privacy.sampler import DRAWN, Exposure
 
 _OFTEN = "the ledger of a device refuses more reports than {0}, and reports less than {1} rounds apart"
@@ -118,7 +118,7 @@ class GaussianMechanism(Clipped):
         if self.place == "local":
             settled = replace(settled, messages=exposure.messages)
         elif exposure.drawn is not None:
-            settled = replace(settled, messages=exposure.answers(delta))
+            settled = replace(settled, messages=exposure.answers(delta, self._expected(settled, exposure)))
         if self.correlation != "none":
             exposure = exposure.at_most(settled.messages)
             pattern = Participation(exposure.rounds, exposure.separation, exposure.messages)
@@ -129,17 +129,22 @@ class GaussianMechanism(Clipped):
             # `spent` below is also what is claimed, so the calibrated noise keeps the claim.
             assert self.epsilon is not None
             settled = replace(settled, noise=0.0)
-            draws = settled.spent(exposure)[0][1]
             found = accountant.calibrate(
                 lambda found: replace(settled, noise=found).spent(exposure),
                 self.epsilon,
-                max(0.0, delta - tables_delta(draws, self.epsilon)),
+                delta,
                 self.relation(exposure),
             )
             settled = replace(settled, noise=self._of_share(found, settled.spent(exposure)[0][0]))
         settled.grid(1)  # refuses an impossible split of the noise, or too much of it
         settled.check_promise(exposure)
         return settled
+
+    def _expected(self, settled: "GaussianMechanism", exposure: Exposure) -> float:
+        """About the ε of the run, before it is known after how many reports a device falls silent."""
+        if self.noise is None:
+            return self.epsilon or 0.0
+        return next(claim.epsilon for claim in settled.claim(exposure) if claim.per == "run")
 
     def _of_share(self, found: float, event: Event) -> float:
         """The noise of a share of the promise: multipliers z/√s compose to z where Σ s = 1."""
@@ -172,10 +177,10 @@ class GaussianMechanism(Clipped):
         """The events of one device in the run."""
         exposure = exposure.at_most(self.messages)
         if self.place == "local":
-            return ((Gaussian(self.multiplier), exposure.messages),)
+            return ((Gaussian(self.multiplier, GAP), exposure.messages),)
         if self.correlated is not None:
-            return (exposure.correlated(self.multiplier / cost(*self.correlated, exposure.rounds)),)
-        return (exposure.gaussian(self.multiplier, self.delta or 0.0),)
+            return (exposure.correlated(self.multiplier / cost(*self.correlated, exposure.rounds), GAP),)
+        return (exposure.gaussian(self.multiplier, self.delta or 0.0, GAP),)
 
     def event(self, exposure: Exposure) -> tuple[Event, int]:
         """One message; or, for randomly drawn cohorts, all rounds together."""
@@ -197,7 +202,7 @@ class GaussianMechanism(Clipped):
 
     def _central(self, exposure: Exposure) -> tuple[Claim, ...]:
         relation, ((event, count),) = self.relation(exposure), self.spent(exposure)
-        alone = Gaussian(self.multiplier) if isinstance(event, CorrelatedGaussian) else event
+        alone = Gaussian(self.multiplier, GAP) if isinstance(event, CorrelatedGaussian) else event
         return (
             TOWARDS_SERVER,
             self._one(((alone, 1),), "round", relation, "central"),
@@ -208,8 +213,7 @@ class GaussianMechanism(Clipped):
         from tacit.privacy.accounting import accountant
 
         delta = self.delta or 0.0
-        draws = sum(count for _, count in spent)
-        epsilon = epsilon_with_tables(lambda left: accountant.compose(spent, left, relation).epsilon, delta, draws)
+        epsilon = accountant.compose(spent, delta, relation).epsilon
         words = () if model == "local" else _central_words(spent[0][0])
         trust = "nobody" if model == "local" else "server"
         return Claim(model, "user", relation, epsilon, delta, per, "corrected", trust, words)

@@ -26,13 +26,13 @@ from tacit.privacy.mechanisms._parts.local_dp import (
     Local,
 )
 from tacit.privacy.mechanisms._parts.noise_grid import (
+    GAP,
     NoiseGrid,
     add_noise,
     check_clip,
     check_headroom,
     draw_noise,
     laplace_grid,
-    tables_delta,
 )
 from tacit.privacy.mechanisms._parts.summed import IntegerSums, for_each_weight, size_of
 from tacit.privacy.sampler import DRAWN, Exposure
@@ -127,12 +127,18 @@ class Laplace(Local, IntegerSums):
         self._check_noise()
         exposure = exposure.at_most(self.messages)
         if self.central:
-            exposure = exposure.at_most(exposure.answers(self.delta or 0.0))
+            exposure = exposure.at_most(exposure.answers(self.delta or 0.0, self._expected(exposure)))
         settled = replace(self, messages=exposure.messages, cohort=exposure.cohort if self.central else None)
         if self.scale is None and self.epsilon_per_message is None:
             settled = replace(settled, epsilon_per_message=self._of_a_sum(exposure))
         settled.check_promise(exposure)
         return settled
+
+    def _expected(self, exposure: Exposure) -> float:
+        """About the ε of the run, before it is known after how many sums a device falls silent."""
+        if self.scale is None and self.epsilon_per_message is None:
+            return self.epsilon or 0.0
+        return next(claim.epsilon for claim in self.claim(exposure) if claim.per == "run")
 
     def _check_noise(self) -> None:
         """Refuse a bound or a scale that no grid is for."""
@@ -144,10 +150,9 @@ class Laplace(Local, IntegerSums):
         """The largest ε of one sum such that all of them together cost at most what is promised."""
         from tacit.privacy.accounting import accountant
 
-        event, count = exposure.pure(1.0, self.delta or 0.0)
+        event, count = exposure.pure(1.0, self.delta or 0.0, GAP)
         assert self.epsilon is not None
-        delta = max(0.0, (self.delta or 0.0) - self.tables_delta(count, self.epsilon / count))
-        share = accountant.per_message(self.epsilon, count, delta)
+        share = accountant.per_message(self.epsilon, count, self.left_of_delta(count))
         return accountant.unamplified(share, event.cohort / event.devices) if isinstance(event, FixedPure) else share
 
     def grid(self, numbers: int) -> NoiseGrid:
@@ -202,9 +207,10 @@ class Laplace(Local, IntegerSums):
         norm = sum(int(np.abs(np.asarray(leaf, np.int64)).sum()) for leaf in jax.tree.leaves(payload))
         return "" if norm <= bound else f"its sizes must sum to at most {bound}, got {norm}"
 
-    def tables_delta(self, messages: int, epsilon: float) -> float:
+    @property
+    def gap(self) -> float:
         """That of the tables of discrete Laplace noise."""
-        return tables_delta(messages, epsilon)
+        return GAP
 
     @property
     def _planned(self) -> float:
@@ -228,7 +234,7 @@ class Laplace(Local, IntegerSums):
             return NO_BOUND_EVENT, 1
         if not self.central:
             return super().event(exposure)
-        event, count = exposure.at_most(self.messages).pure(self.share, self.delta or 0.0)
+        event, count = exposure.at_most(self.messages).pure(self.share, self.delta or 0.0, GAP)
         return event, count if isinstance(event, FixedPure) else 1
 
     def claim(self, exposure: Exposure) -> tuple[Claim, ...]:
@@ -239,7 +245,7 @@ class Laplace(Local, IntegerSums):
         return self.claims(exposure, self.event(exposure)[0], "replace_one", words)
 
     def _central(self, exposure: Exposure) -> tuple[Claim, ...]:
-        event, count = exposure.at_most(self.messages).pure(self.share, self.delta or 0.0)
+        event, count = exposure.at_most(self.messages).pure(self.share, self.delta or 0.0, GAP)
         words = (RELEASED, *((DRAWN,) if isinstance(event, FixedPure) else ()))
 
         def one(count: int, delta: float, per: Per) -> Claim:

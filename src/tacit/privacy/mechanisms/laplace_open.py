@@ -12,7 +12,6 @@ from tacit.errors import PlanError
 from tacit.privacy.accounting.events import Event
 from tacit.privacy.claim import Claim
 from tacit.privacy.mechanism import Spread
-from tacit.privacy.mechanisms._parts import noise
 from tacit.privacy.mechanisms._parts.local_dp import NO_BOUND, NO_BOUND_EVENT, Local
 from tacit.privacy.mechanisms._parts.summed import Summed
 from tacit.privacy.sampler import Exposure
@@ -62,7 +61,10 @@ class LaplaceOpen(Local, Summed):
         """y = x + Lap(scale)^D, dense."""
         del public_state
         x = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), dense_tree(update))
-        return noise.add_laplace(key, x, self.noise_scale)
+        leaves, tree = jax.tree.flatten(x)
+        keys = jax.random.split(key, len(leaves))
+        noised = [leaf + self.noise_scale * jax.random.laplace(k, leaf.shape) for k, leaf in zip(keys, leaves)]
+        return jax.tree.unflatten(tree, noised)
 
     def event(self, exposure: Exposure) -> tuple[Event, int]:
         """Nothing finite."""

@@ -25,11 +25,10 @@ from tacit.privacy.claim import Claim, Per
 from tacit.privacy.mechanism import Spread, delta_setting, epsilon_setting, messages_setting, wire_setting
 from tacit.privacy.mechanisms._parts.local_dp import ASKED
 from tacit.privacy.mechanisms._parts.noise_grid import (
+    GAP,
     NoiseGrid,
     check_headroom,
     draw_noise,
-    epsilon_with_tables,
-    tables_delta,
     unit_grid,
 )
 from tacit.privacy.mechanisms._parts.summed import IntegerSums, for_each_weight, size_of
@@ -84,9 +83,9 @@ class WithinOrganisation(IntegerSums):
         if self.noise is None:
             assert self.epsilon is not None
             found = accountant.calibrate(
-                lambda found: ((Gaussian(found), exposure.messages),),
+                lambda found: ((Gaussian(found, GAP), exposure.messages),),
                 self.epsilon,
-                max(0.0, delta - tables_delta(exposure.messages, self.epsilon)),
+                delta,
                 "replace_one",
             )
             settled = replace(settled, noise=found)
@@ -156,7 +155,7 @@ class WithinOrganisation(IntegerSums):
     def event(self, exposure: Exposure) -> tuple[Event, int]:
         """One message."""
         del exposure
-        return Gaussian(self.deviation), 1
+        return Gaussian(self.deviation, GAP), 1
 
     def claim(self, exposure: Exposure) -> tuple[Claim, ...]:
         """(ε, δ) of a message and of the run."""
@@ -167,9 +166,7 @@ class WithinOrganisation(IntegerSums):
         from tacit.privacy.accounting import accountant
 
         delta = self.delta or 0.0
-        spent = ((Gaussian(self.deviation), count),)
-        price = lambda left: accountant.compose(spent, left, "replace_one").epsilon  # noqa: E731
-        epsilon = epsilon_with_tables(price, delta, count)
+        epsilon = accountant.compose(((Gaussian(self.deviation, GAP), count),), delta, "replace_one").epsilon
         return Claim("local", "user", "replace_one", epsilon, delta, per, "corrected", "organisation", (_INSIDE,))
 
     def spread(self, numbers: int, reports: float) -> Spread:

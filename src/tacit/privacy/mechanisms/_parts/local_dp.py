@@ -15,7 +15,7 @@ RELEASED = "covers what the server releases, not what the server itself sees"
 REPORTS = "the server sees each clipped report"
 NO_BOUND = "updates are not clipped: two of them may differ by any amount, which no scale of noise covers"
 NO_BOUND_EVENT = Unbounded("an update without a bound")
-MOST_TABLES_DELTA = 1e-6  # what noise from tables may add to δ; above it there is no guarantee left to state
+MOST_GAP = 1e-6  # what noise from tables may add to δ; above it there is no guarantee left to state
 TOWARDS_SERVER = Claim(
     *("local", "user", "replace_one", float("inf"), 0.0, "message", "corrected", "server"),
     conditions=(f"{REPORTS}, without noise",),
@@ -52,28 +52,26 @@ class Local(Mechanism):
 
     def settle(self, exposure: Exposure) -> Self:
         """Split ε over the messages, fix their number, and check that the promise is kept."""
+        from tacit.privacy.accounting import accountant
 
         self.check_delta(exposure)
         exposure = exposure.at_most(self.messages)
         settled = replace(self, messages=exposure.messages)
         if self.epsilon_per_message is None and self.epsilon is not None:
-            share = self._per_message(exposure.messages)
+            left = self.left_of_delta(exposure.messages)
+            share = accountant.per_message(self.epsilon, exposure.messages, left, self.parts)
             settled = replace(settled, epsilon_per_message=share)
         settled.check_promise(exposure)
         return settled
 
-    def _per_message(self, messages: int) -> float:
-        """The largest ε of a message such that so many keep the promise."""
-        from tacit.privacy.accounting import accountant
+    def left_of_delta(self, messages: int) -> float:
+        """What so many messages may spend of δ, where tables of finite precision draw their noise; 0 where there is none."""
+        gap = messages * self.gap * (1 + math.exp(min(self.epsilon or 0.0, 700.0)))
+        return max(0.0, (self.delta or 0.0) - gap)
 
-        assert self.epsilon is not None
-        delta = self.delta or 0.0
-        left = max(0.0, delta - self.tables_delta(messages, self.epsilon / messages)) if delta else 0.0
-        return accountant.per_message(self.epsilon, messages, left, self.parts)
-
-    def tables_delta(self, messages: int, epsilon: float) -> float:
-        """What δ grows by where tables of finite precision draw the noise of so many messages of ε each; 0: none do."""
-        del messages, epsilon
+    @property
+    def gap(self) -> float:
+        """How far a message is from the law that is priced, in total variation; 0 where its coins are exact."""
         return 0.0
 
     def check_delta(self, exposure: Exposure) -> None:
@@ -105,7 +103,7 @@ class Local(Mechanism):
     def event(self, exposure: Exposure) -> tuple[Event, int]:
         """One message of pure ε."""
         del exposure
-        return Pure(self.share, self.parts), 1
+        return Pure(self.share, self.parts, gap=self.gap), 1
 
     def claim(self, exposure: Exposure) -> tuple[Claim, ...]:
         """Any two updates of one device, one message and all of them."""
@@ -122,14 +120,13 @@ class Local(Mechanism):
         return one(1, 0.0, "message"), one(times, self.delta or 0.0, "run")
 
     def cost(self, event: Event, count: int, delta: float) -> tuple[float, float]:
-        """(ε, δ) of so many events; what the tables take is taken off δ, and is δ where there is none."""
+        """(ε, δ) of so many events; without a δ, the gap of tables is what δ is."""
         from tacit.privacy.accounting import accountant
 
-        tables = self.tables_delta(count, getattr(event, "epsilon", math.inf))
-        left = delta - tables if delta else 0.0
-        if tables > MOST_TABLES_DELTA or left < 0:
+        gap = accountant.gap_delta(((event, count),))
+        if gap > MOST_GAP:
             return math.inf, delta
-        return accountant.compose(((event, count),), left).epsilon, delta or tables
+        return accountant.compose(((event, count),), delta).epsilon, delta or gap
 
     @property
     def fidelity(self) -> Literal["paper", "corrected"]:

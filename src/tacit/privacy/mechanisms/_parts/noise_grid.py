@@ -1,4 +1,4 @@
-"""Noise on the integer grid: which grid a noise needs, so that rounding costs less than 1 % of it, and what is left in δ."""
+"""Noise on the integer grid: which grid a noise needs, so that rounding costs less than 1 % of it, and how exact it is."""
 
 import math
 from dataclasses import dataclass
@@ -10,14 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.core.integer_grid import Grid, Norm, add_int64, from_vector, is_int64, l2_grid, magnitude, widen
+from tacit.core.integer_grid import Grid, Norm, add_int64, from_vector, is_int64, l2_grid, sizes_of, widen
 from tacit.errors import PlanError
 from tacit.privacy.mechanisms._parts.discrete_noise import (
     MAX_SCALE,
     UNIT,
     GaussianTable,
     LaplaceTable,
-    delta_of_tables,
     discrete_laplace,
     gaussian_factors,
     gaussian_table,
@@ -32,6 +31,7 @@ CLIPS = (1e-12, 1e12)  # the smallest and the largest clip bound
 LEAST_NOISE = 1e-9  # of a clip bound; what is below is nothing on any grid
 MOST_NUMBERS = 2**22  # in one message or sum: more, and what tables leave to δ would be more than is stated
 TAU = 1.2e-25  # the most that one draw of any table here differs from its law, in total variation
+GAP = MOST_NUMBERS * TAU  # the same for a message or a sum; what it takes off δ is the accountant's business
 
 
 @dataclass(frozen=True)
@@ -155,28 +155,7 @@ def add_integers(sums: Any, integers: jax.Array) -> Any:
 
 def in_range(payload: Any, grid: NoiseGrid) -> jax.Array:
     """Whether a payload with noise is one that a device can have made: every |number| ≤ largest + reach."""
-    return magnitude(payload).max(initial=np.uint32(0)) <= grid.largest + grid.reach
-
-
-# ---- What is left of exactness ----
-
-
-def tables_delta(messages: float, epsilon: float) -> float:
-    """What δ grows by because tables of finite precision draw the noise, in so many messages or sums of ε each."""
-    return delta_of_tables(TAU, MOST_NUMBERS, 1, epsilon) * messages
-
-
-def epsilon_with_tables(price: Any, delta: float, releases: float) -> float:
-    """The ε of `price(δ)`, where the tables' part of `delta` is taken off first; that part grows with e^ε."""
-    epsilon = price(delta)
-    for _ in range(50):
-        if math.isinf(epsilon) or (left := delta - tables_delta(releases, epsilon)) <= 0:
-            return math.inf
-        more = price(left)
-        if more <= epsilon * (1 + 1e-12):
-            return more
-        epsilon = more
-    return math.inf
+    return sizes_of(payload).max(initial=np.uint32(0)) <= grid.largest + grid.reach
 
 
 # ---- Limits ----
