@@ -129,7 +129,7 @@ class Ledger:
             entry = Entry(now, plan, run, stage, round, unit, relation, event, epsilon, delta, bytes, rounds, digest)
             if (run, stage, round) in self._places:
                 return self._again(entry)
-            check_participation(entry, self._rounds(run, stage))
+            self.check(entry)
             total = tally.epsilon_with(entry)
             if not self.budget.covers(total):
                 raise DeviceError(
@@ -138,6 +138,12 @@ class Ledger:
             self._journal.append(_to_line(entry))
             self._enter(entry)
             return entry
+
+    def check(self, entry: Entry) -> None:
+        """Refuse a message that comes sooner or more often than the price of correlated noise allows; nothing is entered."""
+        if isinstance(entry.event, CorrelatedGaussian):
+            here = [round for run, stage, round in list(self._places) if (run, stage) == (entry.run, entry.stage)]
+            check_participation(entry, [round for round in here if round != entry.round])
 
     def note_silence(self, run: str, stage: int, round: int) -> None:
         """Record a round in which the device was asked for a report and sent none; it costs nothing."""
@@ -213,10 +219,6 @@ class Ledger:
                 f"now {what}; a second one would have fresh noise, so nothing is sent."
             )
         return before
-
-    def _rounds(self, run: str, stage: int) -> list[int]:
-        """The rounds of a stage that have an entry."""
-        return [round for known, number, round in self._places if (known, number) == (run, stage)]
 
     def _limit(self, now: float) -> str:
         budget = f"a budget of {_number(self.budget.epsilon)} for unit {self.budget.unit} at δ = {self.budget.delta:g}"

@@ -32,6 +32,10 @@ class NodeLedger(Protocol):
         """How many more messages like this one each person's budget covers, at most `most`: int32[n]."""
         ...
 
+    def check(self, page: Entry, who: np.ndarray) -> None:
+        """Refuse a message that comes too soon after another of one of these people; nothing is entered."""
+        ...
+
     def reserve(self, page: Entry, who: np.ndarray, digest: str) -> None:
         """Enter a message of these people; it may be sent once this has returned."""
         ...
@@ -63,6 +67,11 @@ class PersonLedger:
         """As in `NodeLedger`, for one person."""
         where = {"unit": page.unit, "relation": page.relation, "run": page.run, "stage": page.stage}
         return np.array([self.ledger.allowance(page.event, most, page.rounds, **where)], np.int32)
+
+    def check(self, page: Entry, who: np.ndarray) -> None:
+        """As in `NodeLedger`, for one person."""
+        del who
+        self.ledger.check(page)
 
     def reserve(self, page: Entry, who: np.ndarray, digest: str) -> None:
         """Write an entry, where the person sends a message."""
@@ -110,6 +119,12 @@ class GroupLedger:
         """As in `NodeLedger`, one number for each person."""
         return self._ledgers().allowances(replace(page, time=self._now()), most, self.budget)[self._rows]
 
+    def check(self, page: Entry, who: np.ndarray) -> None:
+        """As in `NodeLedger`; the same round again is no other message."""
+        for row in self._rows[who].tolist():
+            rounds = self._rounds.get((page.run, page.stage, row), [])
+            check_participation(page, [round for round in rounds if round != page.round])
+
     def reserve(self, page: Entry, who: np.ndarray, digest: str) -> None:
         """Write one entry for all of them; the same one again is not charged again, a different one is refused."""
         key = (page.run, page.stage, page.round)
@@ -122,8 +137,7 @@ class GroupLedger:
             return
         if not who.size:
             return
-        for row in self._rows[who].tolist():
-            check_participation(page, self._rounds.get((page.run, page.stage, row), ()))
+        self.check(page, who)
         room = self.allowances(page, 1)
         if (room[who] < 1).any():
             raise DeviceError(

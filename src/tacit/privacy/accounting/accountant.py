@@ -133,10 +133,11 @@ def _gap_delta(event: Event, relation: Relation) -> float:
     plain = undrawn(event)  # sampling makes h smaller
     if isinstance(plain, Pure):
         return gap * (1 + math.exp(min(_between(plain, relation), 700.0)))
-    assert isinstance(plain, Gaussian)
+    # Of a sum with correlated noise, given those before it, neighbours differ by no more than of all sums together.
+    assert isinstance(plain, Gaussian | CorrelatedGaussian)
     if plain.noise == 0:
         return 1.0
-    multiplier = _together(((plain, 1),), relation)
+    multiplier = _together(((Gaussian(plain.noise), 1),), relation)
     return min(gap * (1 + math.exp(ceiling)) + gaussian_delta(multiplier, ceiling) for ceiling in range(1, 60))
 
 
