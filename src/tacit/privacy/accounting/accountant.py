@@ -273,6 +273,7 @@ def _simplest(event: Event, relation: Relation) -> Event:
     if noise < _CARRIED[0]:
         return Unbounded("no noise")
     event = event if math.isinf(noise) else _at_most(event, _CARRIED[1])
+    assert not isinstance(event, Pure | FixedPure | Unbounded)
     return Gaussian(event.noise) if whole else event
 
 
