@@ -15,11 +15,13 @@ from typer.testing import CliRunner
 from tacit.audit import evidence
 from tacit.audit.evidence import auc, gaussian_bound, most_accurate, one_run_bound, tpr_at, weigh_guesses
 from tacit.cli import app
+from tacit.core.integer_grid import round_to_grid
 from tacit.core.plan import Plan
 from tacit.core.sparse_rows import dense_tree
 from tacit.errors import PlanError
 from tacit.lab.audits.claim_audit import audit
 from tacit.lab.plans.loader import choose, load_plan, plan_names
+from tacit.privacy.mechanisms._parts.summed import for_each_weight, size_of
 from tacit.privacy.mechanisms.cooccurrence import RandomizedCooccurrence
 from tacit.privacy.mechanisms.gaussian import GaussianMechanism
 from tacit.privacy.mechanisms.within_organisation import WithinOrganisation
@@ -154,29 +156,33 @@ def test_runs_are_weighed_together():
 
 class NoiseForgotten(GaussianMechanism):
     def estimate(self, key, total, n, public_state):
-        return total[0], jnp.full_like(total[1], self.cohort)
+        numbers = for_each_weight(self.to_numbers(total[0], public_state), total[1])
+        return numbers, jnp.full(total[1].shape, self.cohort)
 
 
 class ClipSkipped(GaussianMechanism):
     def encode(self, key, update, public_state):
-        return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), dense_tree(update))
+        step = self.clip * self.grid(size_of(update)).step
+        return jax.tree.map(
+            lambda leaf: jnp.clip(leaf / step, -(2.0**30), 2.0**30).astype(jnp.int32), dense_tree(update)
+        )
 
 
 class EachLeafByItself(GaussianMechanism):
     """Every leaf is bounded by S, and the noise is that of all leaves bounded by S together."""
 
     def encode(self, key, update, public_state):
-        return {
-            name: GaussianMechanism.encode(self, key, {name: leaf}, public_state)[name] for name, leaf in update.items()
-        }
+        grid, word = self.grid(size_of(update)), jax.random.bits(key, (), jnp.uint32)
+        one = lambda leaf: round_to_grid(word, leaf.reshape(-1), self.clip, grid).reshape(leaf.shape)  # noqa: E731
+        return jax.tree.map(one, dense_tree(update))
 
 
 class NoiseAfterTheStep(GaussianMechanism):
     """A step of 2, then the noise; accounted for as if the noise had come first."""
 
     @property
-    def deviation(self):
-        return super().deviation / 2
+    def sum_multiplier(self):
+        return super().sum_multiplier / 2
 
 
 class MembersForgot(WithinOrganisation):

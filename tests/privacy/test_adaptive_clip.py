@@ -142,7 +142,7 @@ REFUSED = [
         {"noise": 1.0, "quantile_noise": 3.0},
         "privacy.quantile_noise = 3 is a part of privacy.quantile, and there is none",
     ),
-    ({"noise": 1.0, "quantile": 0.5, "quantile_noise": 0.0}, "privacy.quantile_noise must be above 0, got 0.0"),
+    ({"noise": 1.0, "quantile": 0.5, "quantile_noise": 0.0}, "privacy.quantile_noise must be at least 1e-06, got 0.0"),
     ({"noise": 1.0, "quantile": 0.5, "quantile_rate": 0.0}, "privacy.quantile_rate must be above 0, got 0.0"),
     (
         {"noise": 4.0, "quantile": 0.5, "quantile_noise": 2.0},

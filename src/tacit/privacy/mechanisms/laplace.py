@@ -152,8 +152,10 @@ class Laplace(Local, IntegerSums):
 
         event, count = exposure.pure(1.0, self.delta or 0.0, GAP)
         assert self.epsilon is not None
-        share = accountant.per_message(self.epsilon, count, self.left_of_delta(count))
-        return accountant.unamplified(share, event.cohort / event.devices) if isinstance(event, FixedPure) else share
+        if not isinstance(event, FixedPure):
+            return accountant.per_message(self.epsilon, count, self.left_of_delta(count))
+        share = accountant.per_message(self.epsilon, count, self.left_of_delta(count, event.silence))
+        return accountant.unamplified(share, event.cohort / event.devices)
 
     def grid(self, numbers: int) -> NoiseGrid:
         """The grid of an update of so many numbers, and the noise on it."""

@@ -64,10 +64,10 @@ class Local(Mechanism):
         settled.check_promise(exposure)
         return settled
 
-    def left_of_delta(self, messages: int) -> float:
-        """What so many messages may spend of δ, where tables of finite precision draw their noise; 0 where there is none."""
-        gap = messages * self.gap * (1 + math.exp(min(self.epsilon or 0.0, 700.0)))
-        return max(0.0, (self.delta or 0.0) - gap)
+    def left_of_delta(self, messages: int, silence: float = 0.0) -> float:
+        """What so many messages may spend of δ, less the gaps of their noise, and the chance that each is held back by a cap."""
+        lost = messages * (self.gap + silence) * (1 + math.exp(min(self.epsilon or 0.0, 700.0)))
+        return max(0.0, (self.delta or 0.0) - lost)
 
     @property
     def gap(self) -> float:
