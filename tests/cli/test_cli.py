@@ -3,18 +3,40 @@
 import json
 import subprocess
 import sys
+import warnings
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from typer.testing import CliRunner
 
+from tacit.cli import main
 from tacit.cli.reproduce import command as reproduce
 from tacit.errors import DataError, RunError
 from tacit_papers import Table
 
 
-def tacit(*words, check=True, env=None):
-    result = subprocess.run([sys.executable, "-m", "tacit", *words], capture_output=True, text=True, env=env)
+def tacit(*words, check=True):
+    """A command in this process, which has imported everything already: what it prints, and its exit code."""
+    out, err, code = StringIO(), StringIO(), 0
+    with redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings(), patch("sys.argv", ["tacit", *words]):
+        warnings.simplefilter("default")
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+    return _checked(subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue()), check)
+
+
+def tacit_alone(*words, check=True):
+    """A command in a process of its own, as from a shell."""
+    command = [sys.executable, "-m", "tacit", *words]
+    return _checked(subprocess.run(command, capture_output=True, text=True), check)
+
+
+def _checked(result, check):
     if check:
         assert result.returncode == 0, result.stderr
     return result
@@ -30,7 +52,9 @@ def test_every_command_file_is_a_command_and_help_is_in_its_order(capsys):
     orders = [file.ORDER for _, file in cli._commands()]
     assert orders == sorted(set(orders)), "two commands have one place"
     listed = [
-        line.split()[1] for line in tacit("--help").stdout.splitlines() if line.startswith("│ ") and line[2] != " "
+        line.split()[1]
+        for line in tacit_alone("--help").stdout.splitlines()
+        if line.startswith("│ ") and line[2] != " "
     ]
     assert [name for name in listed if name in files] == names
 
@@ -65,7 +89,7 @@ def test_a_plan_as_json_counts_what_is_trained():
 @pytest.mark.slow
 def test_run_json_then_resume(tmp_path):
     words, folder = ["run", "popularity", "--devices", "60", "--json"], str(tmp_path / "r")
-    first = json.loads(tacit(*words, "--out", folder).stdout)
+    first = json.loads(tacit_alone(*words, "--out", folder).stdout)
     names = {
         "plan",
         "metrics",
@@ -80,7 +104,7 @@ def test_run_json_then_resume(tmp_path):
     assert first["devices"] == 60
     assert first["claims"][0][0]["epsilon"] == "inf"
     assert 0 < first["metrics"]["HR@10"] <= 1
-    again = json.loads(tacit(*words, "--resume", folder).stdout)
+    again = json.loads(tacit_alone(*words, "--resume", folder).stdout)
     assert again["metrics"] == first["metrics"]
     assert again["rounds"] == first["rounds"] == 1
 
@@ -88,7 +112,7 @@ def test_run_json_then_resume(tmp_path):
 @pytest.mark.slow
 def test_run_a_file_with_a_setting(tmp_path):
     path = tmp_path / "mine.toml"
-    path.write_text(tacit("plan", "fcf-sparse").stdout)
+    path.write_text(tacit_alone("plan", "fcf-sparse").stdout)
     words = [
         "run",
         str(path),
@@ -100,7 +124,7 @@ def test_run_a_file_with_a_setting(tmp_path):
         "rounds=2",
         "--json",
     ]
-    result = json.loads(tacit(*words).stdout)
+    result = json.loads(tacit_alone(*words).stdout)
     assert result["plan"]["stage"][0]["hyper"]["dim"] == 4
     assert result["rounds"] == 2
 
@@ -124,7 +148,14 @@ def test_run_a_file_with_a_setting(tmp_path):
     ],
 )
 def test_a_mistake_gets_one_sentence_and_exit_code_2(words, sentence):
-    result = tacit(*words, check=False)
+    _is_one_sentence(tacit(*words, check=False), sentence)
+
+
+def test_a_mistake_in_a_process_of_its_own():
+    _is_one_sentence(tacit_alone("run", "fcff", check=False), "did you mean 'fcf'?")
+
+
+def _is_one_sentence(result, sentence):
     assert result.returncode == 2
     assert sentence in result.stderr
     assert "Traceback" not in result.stderr
@@ -135,7 +166,7 @@ def test_run_a_file_of_ones_own_by_another_protocol(tmp_path):
     path = tmp_path / "log.csv"
     rows = [f"u{u},i{(u * 7 + k * k) % 150},2024-0{1 + k % 3}-{1 + k:02d}" for u in range(30) for k in range(20)]
     path.write_text("user_id,item_id,datetime\n" + "\n".join(rows) + "\n")
-    result = json.loads(tacit("run", "popularity", "--data", str(path), "--protocol", "dplcf", "--json").stdout)
+    result = json.loads(tacit_alone("run", "popularity", "--data", str(path), "--protocol", "dplcf", "--json").stdout)
     assert result["candidates"] == "1 + 99 sampled items"
     assert result["devices"] == 30
     low, high = result["intervals"]["HR@10"]
@@ -147,7 +178,7 @@ def test_protocols_are_listed():
 
 
 def test_doctor():
-    found = json.loads(tacit("doctor", "--json").stdout)
+    found = json.loads(tacit_alone("doctor", "--json").stdout)
     assert found["versions"]["tacit"]
     assert "works" in found["devices"]["a product"]
     assert set(found["extras"]) == {"flower", "audit", "bench", "dev"}
@@ -155,10 +186,10 @@ def test_doctor():
 
 @pytest.mark.slow
 def test_a_table_that_a_paper_does_not_have():
-    asked = tacit("reproduce", "seqmf", "--table", "9", check=False)
+    asked = tacit_alone("reproduce", "seqmf", "--table", "9", check=False)
     assert asked.returncode != 0
     assert "seqmf has no part 'table9'; did you mean 'table" in asked.stderr
-    priced = tacit("reproduce", "privrec", "--table", "4", "--json")
+    priced = tacit_alone("reproduce", "privrec", "--table", "4", "--json")
     assert [part["name"] for part in json.loads(priced.stdout)["parts"]] == ["table4"]
 
 

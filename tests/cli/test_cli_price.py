@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from test_cli import tacit
+from test_cli import tacit, tacit_alone
 
 GAUSSIAN = ["--set", "privacy.epsilon=4", "--set", "privacy.mechanism=gaussian"]  # the part may be named last
 
@@ -24,7 +24,7 @@ def test_price_says_everything_before_anything_runs():
 
 
 def test_price_in_json_and_as_a_card():
-    found = json.loads(tacit("price", "fcf", "--json", *GAUSSIAN).stdout)
+    found = json.loads(tacit_alone("price", "fcf", "--json", *GAUSSIAN).stdout)
     assert found["guarantee"]["epsilon"] == pytest.approx(4, rel=1e-3)
     assert found["guarantee"]["trust"] == "server"
     (stage,) = found["stages"]
@@ -37,7 +37,7 @@ def test_price_in_json_and_as_a_card():
 
 @pytest.mark.slow
 def test_price_of_the_papers():
-    found = json.loads(tacit("price", "--papers", "--json").stdout)
+    found = json.loads(tacit_alone("price", "--papers", "--json").stdout)
     assert len(found["privrec_tables"]) == 36
     assert any(row["accounted"] == "∞" and row["epsilon"] == "inf" for row in found["rows"])
 
@@ -74,9 +74,9 @@ def test_mistakes_get_one_sentence(words, sentence):
 def test_a_budget_holds_over_runs(tmp_path):
     plan = ["--set", "privacy.mechanism=laplace", "--set", "privacy.epsilon=2", "--set", "rounds=2", "--devices", "50"]
     words = ["run", "fcf", *plan, "--json", "--budget", "3"]
-    first = tacit(*words, "--out", str(tmp_path / "one"))
+    first = tacit_alone(*words, "--out", str(tmp_path / "one"))
     assert "warning: Stage 1 of fcf looks hopeless" in first.stderr
-    second = json.loads(tacit(*words, "--after", str(tmp_path / "one"), "--out", str(tmp_path / "two")).stdout)
+    second = json.loads(tacit_alone(*words, "--after", str(tmp_path / "one"), "--out", str(tmp_path / "two")).stdout)
     assert json.loads(first.stdout)["spent"]["messages"]["worst"] == 2
     assert second["spent"]["messages"]["worst"] == 3
     assert second["spent"]["epsilon"]["worst"] <= 3
