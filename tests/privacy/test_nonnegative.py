@@ -22,13 +22,17 @@ from tacit.privacy.mechanisms.gaussian import GaussianMechanism
 from tacit.privacy.price import price
 from tacit.privacy.sampler import All
 
+PLAIN = {"mechanism": "gaussian"}
 FORM = {"mechanism": "gaussian", "update_form": "nonnegative"}
 DECLARED = [name for name in method_names() if method_class(name).nonnegative]
 
 
-def popularity(privacy, cohort=None, rounds=1):
-    changes = {"privacy": privacy, "rounds": rounds, **({"cohort": cohort} if cohort else {})}
-    return choose("popularity", changes)
+def noise_of(privacy) -> float:
+    """The noise that a plan of one round of counts is given, in clip bounds."""
+    mechanism = price(choose("popularity", {"privacy": privacy, "rounds": 1}), 100).stages[0].mechanism
+    assert isinstance(mechanism, GaussianMechanism)
+    assert mechanism.noise is not None
+    return mechanism.noise
 
 
 # ---- the price ----
@@ -36,12 +40,9 @@ def popularity(privacy, cohort=None, rounds=1):
 
 @pytest.mark.parametrize("place", ["central", "local"])
 def test_the_noise_is_smaller_by_a_square_root_of_two(place):
-    plain, less = (
-        price(popularity({**privacy, "epsilon": 1.0, "delta": 1e-6, "place": place}), 100).stages[0].mechanism
-        for privacy in ({"mechanism": "gaussian"}, FORM)
-    )
-    assert math.isclose(less.noise * math.sqrt(2), plain.noise, rel_tol=1e-3)
-    assert math.isclose(less.noise, math.sqrt(2) * gaussian_noise(1.0, 1e-6), rel_tol=1e-3)
+    plain, less = (noise_of({**privacy, "epsilon": 1.0, "delta": 1e-6, "place": place}) for privacy in (PLAIN, FORM))
+    assert math.isclose(less * math.sqrt(2), plain, rel_tol=1e-3)
+    assert math.isclose(less, math.sqrt(2) * gaussian_noise(1.0, 1e-6), rel_tol=1e-3)
 
 
 def test_two_such_updates_are_no_further_apart_than_is_priced():

@@ -270,8 +270,8 @@ def _simplest(event: Event, relation: Relation) -> Event:
     _check(math.sqrt(2) <= distance(event, "replace_one") <= 2, event, "an apart from √2 to 2")
     if noise < _CARRIED[0]:
         return Unbounded("no noise")
-    event = event if math.isinf(noise) else _at_most(event, _CARRIED[1])
-    return Gaussian(event.noise, apart=distance(event, "replace_one")) if whole else event
+    noise = noise if math.isinf(noise) else min(noise, _CARRIED[1])
+    return Gaussian(noise, apart=distance(event, "replace_one")) if whole else replace(event, noise=noise)
 
 
 def _between(event: Pure, relation: Relation) -> float:
