@@ -32,6 +32,7 @@ class Method(eqx.Module):
     reads: ClassVar[int | None] = None  # events a round reads, however long the history; None: all. Speed only
     learns: ClassVar[bool]  # whether it learns a user's preference for items not in their history
     item_by_item: ClassVar[bool] = False  # whether one interaction changes one position of an update at most
+    nonnegative: ClassVar[bool] = False  # whether no number of an update is ever below 0
     scores: ClassVar[bool] = True  # whether it ranks items; a first stage alone may not
     for_organisations: ClassVar[bool] = False  # whether a device that trains is an organisation rather than one user
     withholds: ClassVar[bool] = False  # whether it uses `History.share`, the share of items that a user discloses
@@ -128,6 +129,11 @@ def keeps_unit(method: Method, unit: str) -> bool:
     position each. A promise for a user covers whatever the method computes.
     """
     return unit != "interaction" or method.item_by_item
+
+
+def keeps_form(method: Method, form: str | None) -> bool:
+    """Whether what the method sends has the form that a mechanism counts on; what has not would be lost in part."""
+    return form is None or method.nonnegative
 
 
 _METHODS = Plugins(tacit.device.methods, Method, "method")

@@ -21,6 +21,7 @@ from tacit.privacy.claim import Claim, Unit
 from tacit.privacy.sampler import Exposure
 
 Wire = Literal["dense", "rows"]
+UpdateForm = Literal["nonnegative"] | None
 PayloadView = Literal["update", "bits", "signs"]
 
 
@@ -47,6 +48,7 @@ class Mechanism(eqx.Module):
     former_names: ClassVar[tuple[str, ...]] = ()  # its names in earlier versions, which plans may still use
     former_settings: ClassVar[dict[str, str]] = {}  # former names of settings, and today's
     unit: ClassVar[Unit] = "user"  # what the claim protects
+    update_form: ClassVar[UpdateForm] = None  # what it counts on, and makes sure of, in an update
     shows_weight: ClassVar[bool] = False  # whether a report has the device's own weight; if not, it counts once
     as_sent: ClassVar[bool] = False  # whether the estimate is the plain sum: rows that no device sent are zero in it
     counts_pairs: ClassVar[bool] = False  # whether the estimate has counts of pairs, for a rule that reads them

@@ -28,6 +28,7 @@ class ItemCovariance(OfItems):
     strength: float = setting(20.0, at_least=0.0)
     smooth: float = setting(10.0, above=0.0)
     former_names: ClassVar[tuple[str, ...]] = ("tastes",)
+    nonnegative: ClassVar[bool] = True
     learns: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {
         "trains": ["vectors"],

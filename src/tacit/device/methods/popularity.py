@@ -18,6 +18,7 @@ class Popularity(OfItems):
     """
 
     catalog: Catalog
+    nonnegative: ClassVar[bool] = True
     learns: ClassVar[bool] = False
     item_by_item: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {"trains": ["counts"], "rounds": 1, "server": {"rule": "count"}}

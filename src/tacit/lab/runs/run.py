@@ -26,6 +26,7 @@ from tacit.lab.runs.recommend import recommend_items
 from tacit.lab.simulation.buckets import Bucket, homes_by_id
 from tacit.lab.simulation.federation import DEFAULTS, Federation, Performance, Start
 from tacit.lab.simulation.recorder import Recorder, play_stages
+from tacit.privacy.accounting.events import LEAST_DELTA
 from tacit.privacy.budget import Budget
 from tacit.privacy.card import card, to_markdown
 from tacit.privacy.claim import Claim
@@ -213,7 +214,8 @@ class Run:
     def spent(self) -> dict[str, Any]:
         """The median and the worst device, over this run and those before it, against the budget if there is one."""
         whole = self.price.whole
-        return self.ledgers.summary(self.budget or Budget(math.inf, whole.delta, unit=whole.unit))
+        delta = whole.delta if whole.delta >= LEAST_DELTA else 0.0  # less is what tables of noise leave of pure ε
+        return self.ledgers.summary(self.budget or Budget(math.inf, delta, unit=whole.unit))
 
     @property
     def card(self) -> dict[str, Any]:

@@ -43,6 +43,7 @@ from tacit.privacy.accounting.events import (
     Relation,
     Spent,
     Unbounded,
+    distance,
     undrawn,
 )
 from tacit.privacy.accounting.pld import SMALLEST_DELTA, attack_lower_bound, composed_epsilon
@@ -201,7 +202,7 @@ def _lower_bound(spent: Spent, delta: float, relation: Relation) -> float:
         found.append(gaussian_epsilon(_together(gaussians, relation), delta))
     for event, count in spent:
         if isinstance(event, FixedGaussian):
-            found.append(attack_lower_bound(event.cohort / event.devices, event.noise / 2, count, delta))
+            found.append(attack_lower_bound(event.cohort / event.devices, event.noise / event.apart, count, delta))
         if isinstance(event, PoissonGaussian):
             found.append(attack_lower_bound(event.rate, event.noise, count, delta))
     return max(found)
@@ -209,8 +210,9 @@ def _lower_bound(spent: Spent, delta: float, relation: Relation) -> float:
 
 def _together(spent: Spent, relation: Relation) -> float:
     """The multiplier of the one Gaussian equivalent to all of these: 1/z² = Σ count/z²."""
-    distance = 2.0 if relation == "replace_one" else 1.0
-    information = sum(count * (distance / event.noise) ** 2 for event, count in spent if isinstance(event, Gaussian))
+    information = sum(
+        count * (distance(event, relation) / event.noise) ** 2 for event, count in spent if isinstance(event, Gaussian)
+    )
     return 1 / math.sqrt(information)
 
 
@@ -270,11 +272,11 @@ def _simplest(event: Event, relation: Relation) -> Event:
         case _:
             return event
     _check(noise >= 0, event, "a noise of at least 0")
+    _check(math.sqrt(2) <= distance(event, "replace_one") <= 2, event, "an apart from √2 to 2")
     if noise < _CARRIED[0]:
         return Unbounded("no noise")
-    event = event if math.isinf(noise) else _at_most(event, _CARRIED[1])
-    assert not isinstance(event, Pure | FixedPure | Unbounded)
-    return Gaussian(event.noise) if whole else event
+    noise = noise if math.isinf(noise) else min(noise, _CARRIED[1])
+    return Gaussian(noise, apart=distance(event, "replace_one")) if whole else replace(event, noise=noise)
 
 
 def _between(event: Pure, relation: Relation) -> float:

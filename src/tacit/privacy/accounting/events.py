@@ -5,7 +5,8 @@ it composes. Noise is the same for all neighbours, so the other events need not 
 
 `noise` is the standard deviation of the noise divided by the most one device can contribute in L2 norm (the clip
 bound), whatever the neighbouring relation; how much two neighbours can differ (once the bound, or twice) is the
-accountant's business.
+accountant's business. `apart` is how far two contributions can be from each other, in bounds: 2 where they may be opposite,
+√2 where no number is negative. It matters where one is replaced by the other.
 
 `gap` is how far, in total variation, what was sent may be from what is priced: tables of finite precision draw the noise.
 `silence` is a chance too, for each round: that a device which was drawn at random had answered often enough and kept silent.
@@ -44,6 +45,7 @@ class Gaussian:
     kind: ClassVar[str] = "gaussian"
     noise: float
     gap: float = 0.0
+    apart: float = 2.0
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class FixedGaussian:
     devices: int
     gap: float = 0.0
     silence: float = 0.0
+    apart: float = 2.0
 
 
 @dataclass(frozen=True)
@@ -135,15 +138,22 @@ def undrawn(event: Event) -> Event:
     """The same sum for a device that takes part whatever was drawn: nothing is amplified by sampling.
 
     >>> undrawn(FixedGaussian(2.0, 1, 9))
-    Gaussian(noise=2.0, gap=0.0)
+    Gaussian(noise=2.0, gap=0.0, apart=2.0)
     """
     match event:
-        case PoissonGaussian() | FixedGaussian():
+        case FixedGaussian():
+            return Gaussian(event.noise, event.gap, event.apart)
+        case PoissonGaussian():
             return Gaussian(event.noise, event.gap)
         case FixedPure():
             return Pure(event.epsilon, gap=event.gap)
         case _:
             return event
+
+
+def distance(event: Event, relation: Relation) -> float:
+    """How far two neighbours' contributions can be from each other, in bounds: a contribution, or two of them."""
+    return getattr(event, "apart", 2.0) if relation == "replace_one" else 1.0
 
 
 def check_least_delta(delta: float, where: str) -> None:

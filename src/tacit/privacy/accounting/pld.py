@@ -13,7 +13,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit, log_ndtr, ndtr
 
-from tacit.privacy.accounting.events import Event, FixedGaussian, Gaussian, PoissonGaussian, Pure, Relation, Spent
+from tacit.privacy.accounting.events import (
+    Event,
+    FixedGaussian,
+    Gaussian,
+    PoissonGaussian,
+    Pure,
+    Relation,
+    Spent,
+    distance,
+)
 from tacit.privacy.accounting.rdp import upstream
 
 SMALLEST_DELTA = 1e-10  # below it, rounding in the fast Fourier transform no longer goes unnoticed
@@ -116,16 +125,16 @@ def worst_pair(event: Event, relation: Relation) -> WorstPair:
     For a cohort of fixed size the pair is an upper bound: H of any two neighbours, at α ≥ 1, is at most that of
     (1−q)Q + qP against Q, where (P, Q) differ by a replaced contribution, and the other direction follows by symmetry.
     """
-    distance = 2.0 if relation == "replace_one" else 1.0
+    far = distance(event, relation)
     match event:
         case Pure():
             return _pure_pair(event.epsilon)
         case Gaussian():
-            return _gaussian_pair(event.noise / distance)
+            return _gaussian_pair(event.noise / far)
         case FixedGaussian():
-            return _sampled_pair(event.cohort / event.devices, event.noise / distance, "fixed")
+            return _sampled_pair(event.cohort / event.devices, event.noise / far, "fixed")
         case PoissonGaussian():
-            return _sampled_pair(event.rate, event.noise, "swap" if distance == 2 else "poisson")
+            return _sampled_pair(event.rate, event.noise, "swap" if relation == "replace_one" else "poisson")
         case _:
             raise TypeError(f"{event!r} has no privacy loss distribution")
 

@@ -15,7 +15,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import log_expit
 
-from tacit.privacy.accounting.events import Event, FixedGaussian, Gaussian, PoissonGaussian, Pure, Relation, Spent
+from tacit.privacy.accounting.events import (
+    Event,
+    FixedGaussian,
+    Gaussian,
+    PoissonGaussian,
+    Pure,
+    Relation,
+    Spent,
+    distance,
+)
 
 ORDERS = np.array([*(1 + x / 10 for x in range(1, 100)), *range(11, 64), 128, 256, 512, 1024])
 _WHOLE_ORDERS = np.arange(2, 65)  # the orders of the classic bound
@@ -106,16 +115,16 @@ def _pure(epsilon: float) -> np.ndarray:
 
 def _divergences(event: Event, relation: Relation) -> np.ndarray:
     """Rényi divergences of one event. For Poisson sampling under replace-one, as if all devices were drawn: no better bound is known."""
-    distance = 2.0 if relation == "replace_one" else 1.0
+    far = distance(event, relation)
     match event:
         case Pure():
             return _pure(event.epsilon)
         case FixedGaussian():
-            return _fixed(event.devices, event.cohort, event.noise / distance, whole=False)
+            return _fixed(event.devices, event.cohort, event.noise / far, whole=False)
         case PoissonGaussian() if relation != "replace_one":
             return _poisson(event.rate, event.noise)
         case Gaussian() | PoissonGaussian():
-            return ORDERS * (distance / event.noise) ** 2 / 2
+            return ORDERS * (far / event.noise) ** 2 / 2
         case _:
             return np.full(ORDERS.size, np.inf)
 

@@ -5,12 +5,16 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
 
 from tacit.core.settings import setting
+from tacit.core.sparse_rows import dense_tree
 from tacit.errors import PlanError
-from tacit.privacy.accounting.events import CorrelatedGaussian, Event, Gaussian
+from tacit.privacy.accounting.events import CorrelatedGaussian, Event, Gaussian, PoissonGaussian
 from tacit.privacy.claim import Claim, Per
-from tacit.privacy.mechanism import Spread, delta_setting, epsilon_setting, messages_setting, wire_setting
+from tacit.privacy.mechanism import Spread, UpdateForm, delta_setting, epsilon_setting, messages_setting, wire_setting
 from tacit.privacy.mechanisms._parts.clipped_sum import Clipped
 from tacit.privacy.mechanisms._parts.correlated_noise import (
     Correlated,
@@ -44,6 +48,10 @@ class GaussianMechanism(Clipped):
     Some algorithms add the noise to the parameters, after the server's step α. `after_step` is that α: the sum then
     gets noise/α, the step turns it into noise, and the accountant is given noise/α.
 
+    `update_form = "nonnegative"` is for methods whose updates have no number below 0: two such updates differ by √2·S at most,
+    for their product is not negative, so the same ε needs less noise where a device is replaced. The device makes sure of
+    it: a negative number counts as 0.
+
     With `quantile` the bound moves from round to round, towards that quantile of the updates' lengths: `clip` is where it
     starts, `quantile_rate` how fast it moves (0.2), and each report also has whether its update was within. The
     server adds `quantile_noise` to that count, in people. `noise` then covers sum and count together, and the sum gets
@@ -73,6 +81,7 @@ class GaussianMechanism(Clipped):
     epsilon: float | None = epsilon_setting()
     share: float | None = setting(None, above=0.0, at_most=1.0)
     delta: float | None = delta_setting()
+    update_form: UpdateForm = setting(None)  # pyright: ignore[reportIncompatibleVariableOverride]
     quantile: float | None = setting(None, above=0.0, at_most=0.99)
     quantile_rate: float | None = setting(None, above=0.0)
     quantile_noise: float | None = setting(None, at_least=1e-6)
@@ -105,6 +114,11 @@ class GaussianMechanism(Clipped):
                 "leave one of the two out."
             )
         self.check_quantile()
+        if self.update_form is not None and (self.quantile is not None or self.correlation != "none"):
+            other = "privacy.correlation" if self.quantile is None else "privacy.quantile"
+            raise PlanError(
+                f"privacy.update_form = {self.update_form!r} has no price together with {other}; leave one of the two out."
+            )
 
     def settle(self, exposure: Exposure) -> "GaussianMechanism":
         """Find δ and the noise, and check that the promise is kept."""
@@ -179,10 +193,30 @@ class GaussianMechanism(Clipped):
         """The events of one device in the run."""
         exposure = exposure.at_most(self.messages)
         if self.place == "local":
-            return ((Gaussian(self.multiplier, GAP), exposure.messages),)
+            return ((Gaussian(self.multiplier, GAP, self.apart), exposure.messages),)
         if self.correlated is not None:
             return (exposure.correlated(self.multiplier / cost(*self.correlated, exposure.rounds), GAP),)
-        return (exposure.gaussian(self.multiplier, self.delta or 0.0, GAP),)
+        event, count = exposure.gaussian(self.multiplier, self.delta or 0.0, GAP)
+        return ((event if isinstance(event, PoissonGaussian) else replace(event, apart=self.apart), count),)
+
+    @property
+    def apart(self) -> float:
+        """How far two bounded updates can be from each other, in bounds."""
+        return 2.0 if self.update_form is None else math.sqrt(2)
+
+    def encode(self, key: jax.Array, update: dict, public_state: dict) -> Any:
+        """The update's integers; of the form that the price counts on, whatever the method computed."""
+        if self.update_form == "nonnegative":
+            update = jax.tree.map(lambda leaf: jnp.maximum(leaf, 0), dense_tree(update))
+        return super().encode(key, update, public_state)
+
+    def check_payload(self, payload: Any) -> str:
+        """As every clipped sum; without noise of its own, a message also shows whether it has that form."""
+        reason = super().check_payload(payload)
+        if reason or self.update_form is None or self.place == "local":
+            return reason
+        least = min(int(np.min(leaf, initial=0)) for leaf in jax.tree.leaves(payload))
+        return "" if least >= 0 else f"no number may be negative, got {least}"
 
     def event(self, exposure: Exposure) -> tuple[Event, int]:
         """One message; or, for randomly drawn cohorts, all rounds together."""
