@@ -16,7 +16,7 @@ from tacit.privacy.mechanisms._parts.correlated_noise import (
     Correlated,
     Participation,
     best_correlation,
-    cost,
+    priced_sensitivity,
     squared_errors,
 )
 from tacit.privacy.mechanisms._parts.local_dp import ASKED, RELEASED, REPORTS, TOWARDS_SERVER
@@ -181,7 +181,7 @@ class GaussianMechanism(Clipped):
         if self.place == "local":
             return ((Gaussian(self.multiplier, GAP), exposure.messages),)
         if self.correlated is not None:
-            return (exposure.correlated(self.multiplier / cost(*self.correlated, exposure.rounds), GAP),)
+            return (exposure.correlated(self.multiplier / priced_sensitivity(*self.correlated, exposure.rounds), GAP),)
         return (exposure.gaussian(self.multiplier, self.delta or 0.0, GAP),)
 
     def event(self, exposure: Exposure) -> tuple[Event, int]:

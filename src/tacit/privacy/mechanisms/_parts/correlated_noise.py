@@ -28,7 +28,7 @@ behind the point, and Σ_j ω_j·s_j is rounded to an integer. What this roundin
   Over n rounds of D numbers, m differs by less than sensitivity·R + rounding_error·√(n·D) in L2 norm, with R the clip bound
   in units of the grid. Gaussian mechanisms chosen one after the other, whose means differ by at most so much together on
   every path, are one Gaussian mechanism with that difference (Smith and Thakurta).
-- A grid with R ≥ `least_steps` keeps the second part below a fiftieth of the first, and `cost` has it.
+- A grid with R ≥ `least_steps` keeps the second part below a fiftieth of the first, and `priced_sensitivity` has it.
 
 So the price is exact, but for the δ of the tables and a chance below 2⁻¹⁰⁰ that a buffer overflows (`check_buffers`).
 
@@ -310,7 +310,7 @@ def rounding_error(correlation: Correlation, rounds: int) -> float:
 
 @lru_cache(maxsize=256)
 def least_steps(correlation: Correlation, pattern: Participation, numbers: int) -> float:
-    """R: how many units of the grid a clip bound must have, so that `cost` covers the rounding of so many numbers."""
+    """R: how many units of the grid a clip bound must have, so that the rounding of so many numbers is priced."""
     if not correlation.decays:
         return 0.0
     rounding = rounding_error(correlation, pattern.rounds) * math.sqrt(pattern.rounds * numbers)
@@ -318,7 +318,7 @@ def least_steps(correlation: Correlation, pattern: Participation, numbers: int) 
 
 
 @lru_cache(maxsize=256)
-def cost(correlation: Correlation, pattern: Participation, rounds: int | None = None) -> float:
+def priced_sensitivity(correlation: Correlation, pattern: Participation, rounds: int | None = None) -> float:
     """How far one device moves what is priced, rounding included, in clip bounds; in the first so many rounds alone.
 
     Fresh noise of so many clip bounds in each round is one Gaussian mechanism of multiplier 1 for them together.
