@@ -1,11 +1,11 @@
-"""Correlated noise: how much noise a model has after its last round, at equal ε, with independent and with correlated noise.
+"""Correlated noise: how much noise a model has after its last round, beside that of independent noise at equal ε.
 
     python benchmarks/correlated_noise.py                                    # plans of the library, longer and shorter
     python benchmarks/correlated_noise.py --plan dp-privrec-one --rounds 200 1000 --people 6040 --share 0.02 --epsilon 2
 
-Nothing is trained: the noise follows from the plan's rounds and from how often a device reports. A number is the standard
-deviation of the noise in the sum of all rounds' mean updates, times a million, in clip bounds; what is learned in so many
-rounds adds up to the same in every column.
+Nothing is trained: the noise follows from the plan's rounds and from how often a device reports. A number is the
+standard deviation of the noise in the sum of all rounds' mean updates, times a million, in clip bounds; what is learned
+in so many rounds adds up to the same in every column.
 
 all        everybody in every round
 fixed      cohorts of a fixed size, drawn at random: amplified by sampling, as long as the draw stays secret

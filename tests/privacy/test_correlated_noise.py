@@ -29,10 +29,10 @@ from tacit.privacy.mechanisms._parts.correlated_noise import (
     best_correlation,
     check_buffers,
     correlate,
-    cost,
     empty_buffers,
     final_noise,
     least_steps,
+    priced_sensitivity,
     rounding_error,
     sensitivity,
     squared_errors,
@@ -261,13 +261,13 @@ def test_the_grid_that_is_asked_for_keeps_rounding_within_the_cost():
     for rounds in (1, 100, 400):
         differ = steps * sensitivity(correlation, pattern._replace(rounds=rounds))
         differ += rounding_error(correlation, rounds) * math.sqrt(rounds * 10_000)
-        assert differ <= cost(correlation, pattern, rounds) * steps * (1 + 1e-12)
-    assert cost(correlation, pattern) == pytest.approx(1.02 * sensitivity(correlation, pattern))
+        assert differ <= priced_sensitivity(correlation, pattern, rounds) * steps * (1 + 1e-12)
+    assert priced_sensitivity(correlation, pattern) == pytest.approx(1.02 * sensitivity(correlation, pattern))
 
 
 def test_independent_noise_pays_for_no_rounding():
     assert least_steps(Correlation(), Participation(10), 1000) == 0
-    assert cost(Correlation(), Participation(9)) == pytest.approx(3.0)
+    assert priced_sensitivity(Correlation(), Participation(9)) == pytest.approx(3.0)
 
 
 def test_a_restart_with_empty_buffers_costs_no_privacy():
@@ -300,7 +300,7 @@ def settled(rounds, devices=200, **settings):
 def test_the_claim_is_that_of_one_gaussian():
     mechanism, exposure = settled(60, noise=9.0, delta=1e-6)
     whole = next(claim for claim in mechanism.claim(exposure) if claim.per == "run")
-    multiplier = 9.0 / cost(*mechanism.correlated)
+    multiplier = 9.0 / priced_sensitivity(*mechanism.correlated)
     assert mechanism.correlated.pattern == Participation(60, 20, 3)
     assert whole.epsilon == pytest.approx(compose([(Gaussian(multiplier), 1)], 1e-6).epsilon, rel=1e-6)
     assert any(
@@ -397,7 +397,7 @@ def test_the_whole_run_is_put_to_the_test():
     proved = lower_bound(hits[0], n, hits[1], n, claim.delta, 1e-6)
     assert 0.6 * claim.epsilon < proved < claim.epsilon
     correlation, pattern = mechanism.correlated
-    once = Gaussian(6.0 / cost(correlation, pattern._replace(reports=1)))  # as if nobody reported twice
+    once = Gaussian(6.0 / priced_sensitivity(correlation, pattern._replace(reports=1)))  # as if nobody reported twice
     assert proved > compose([(once, 1)], claim.delta).epsilon
 
 

@@ -20,7 +20,7 @@ from tacit.privacy.mechanisms._parts.correlated_noise import (
     Correlated,
     Participation,
     best_correlation,
-    cost,
+    priced_sensitivity,
     squared_errors,
 )
 from tacit.privacy.mechanisms._parts.local_dp import ASKED, RELEASED, REPORTS, TOWARDS_SERVER
@@ -195,7 +195,7 @@ class GaussianMechanism(Clipped):
         if self.place == "local":
             return ((Gaussian(self.multiplier, GAP, self.apart), exposure.messages),)
         if self.correlated is not None:
-            return (exposure.correlated(self.multiplier / cost(*self.correlated, exposure.rounds), GAP),)
+            return (exposure.correlated(self.multiplier / priced_sensitivity(*self.correlated, exposure.rounds), GAP),)
         event, count = exposure.gaussian(self.multiplier, self.delta or 0.0, GAP)
         return ((event if isinstance(event, PoissonGaussian) else replace(event, apart=self.apart), count),)
 

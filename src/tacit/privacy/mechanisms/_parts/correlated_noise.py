@@ -1,49 +1,50 @@
 """Correlated noise: the noise of a round takes back part of the noise of earlier rounds, so that it adds up to less.
 
-A model that is trained for n rounds is the sum of what n rounds release. Independent noise adds up to √n times the noise of
-a round. Here the server draws fresh noise z_t in each round and releases
+A model that is trained for n rounds is the sum of what n rounds release. Independent noise adds up to √n times the
+noise of a round. Here the server draws fresh noise z_t in each round and releases
 
     x_t + e_t,   e = C⁻¹z,   with x_t the round's sum and C a lower triangular matrix with ones on its diagonal.
 
-What is priced is C·x + z, one Gaussian mechanism for all rounds together (the matrix mechanism); the releases follow from it,
-as x + e = C⁻¹(C·x + z). A device that reports in at most k rounds, at least b apart, changes C·x by at most
+What is priced is C·x + z, one Gaussian mechanism for all rounds together (the matrix mechanism); the releases follow
+from it, as x + e = C⁻¹(C·x + z). A device that reports in at most k rounds, at least b apart, changes C·x by at most
 
     sensitivity = max over such sets of rounds of ‖Σ columns of C‖₂
 
 clip bounds, and the noise in the sum of the first t rounds has the variance σ²·Σ_{i<t} (C⁻¹₀ + … + C⁻¹ᵢ)².
 
-C is a buffered linear Toeplitz matrix (BLT): its first column is 1 and c_i = Σ_j ω_j·θ_j^(i−1), with a few decays θ_j and scales
-ω_j, where 0 ≤ θ_j ≤ 1, ω_j ≥ 0 and Σ ω_j ≤ 1. The column never grows and is never negative, so the sensitivity is that of
-reports exactly b rounds apart from the first round on (Kalinin and Lampert, theorem 2). And e = C⁻¹z needs one buffer as large
-as the model for each j:
+C is a buffered linear Toeplitz matrix (BLT): its first column is 1 and c_i = Σ_j ω_j·θ_j^(i−1), with a few decays θ_j
+and scales ω_j, where 0 ≤ θ_j ≤ 1, ω_j ≥ 0 and Σ ω_j ≤ 1. The column never grows and is never negative, so the
+sensitivity is that of reports exactly b rounds apart from the first round on (Kalinin and Lampert, theorem 2). And e =
+C⁻¹z needs one buffer as large as the model for each j:
 
     e_t = z_t − Σ_j ω_j·s_j,   then   s_j ← θ_j·s_j + e_t.
 
-All of it is in integers. z_t is a rounded Gaussian (`discrete_noise`), θ_j and ω_j are multiples of 2⁻¹⁵, a buffer has 15 bits
-behind the point, and Σ_j ω_j·s_j is rounded to an integer. What this rounding costs is priced:
+All of it is in integers. z_t is a rounded Gaussian (`discrete_noise`), θ_j and ω_j are multiples of 2⁻¹⁵, a buffer has
+15 bits behind the point, and Σ_j ω_j·s_j is rounded to an integer. What this rounding costs is priced:
 
-- Given the earlier releases, a release is m_t + z_t with an integer m_t = x_t − round(Σ_j ω_j·s_j), for the buffers follow from
-  the earlier releases and sums. As m_t + round(N) = round(m_t + N), it post-processes a Gaussian mechanism with mean m_t.
-- Whatever was released, two neighbours' m_t differ by the difference of C·x, and by less than `rounding_error` in each number.
-  Over n rounds of D numbers, m differs by less than sensitivity·R + rounding_error·√(n·D) in L2 norm, with R the clip bound
-  in units of the grid. Gaussian mechanisms chosen one after the other, whose means differ by at most so much together on
-  every path, are one Gaussian mechanism with that difference (Smith and Thakurta).
-- A grid with R ≥ `least_steps` keeps the second part below a fiftieth of the first, and `cost` has it.
+- Given the earlier releases, a release is m_t + z_t with an integer m_t = x_t − round(Σ_j ω_j·s_j), for the buffers
+  follow from the earlier releases and sums. As m_t + round(N) = round(m_t + N), it post-processes a Gaussian mechanism
+  with mean m_t.
+- Whatever was released, two neighbours' m_t differ by the difference of C·x, and by less than `rounding_error` in each
+  number. Over n rounds of D numbers, m differs by less than sensitivity·R + rounding_error·√(n·D) in L2 norm, with R
+  the clip bound in units of the grid. Gaussian mechanisms chosen one after the other, whose means differ by at most so
+  much together on every path, are one Gaussian mechanism with that difference (Smith and Thakurta).
+- A grid with R ≥ `least_steps` keeps the second part below a fiftieth of the first, and `priced_sensitivity` has it.
 
 So the price is exact, but for the δ of the tables and a chance below 2⁻¹⁰⁰ that a buffer overflows (`check_buffers`).
 
-The buffers are noise of earlier rounds: whoever has them and what was released learns more about the sums than is priced.
-They stay in the memory of the server and are never written to disk. A server that was restarted goes on with empty buffers.
-That costs accuracy and no privacy: C without the entries that link later rounds to earlier ones has no entry that is larger,
-and none is negative, so its sensitivity is not larger either. A round that releases nothing still draws noise and moves the
-buffers, so that the rounds between two reports of a device stay as many as were priced.
+The buffers are noise of earlier rounds: whoever has them and what was released learns more about the sums than is
+priced. They stay in the memory of the server and are never written to disk. A server that was restarted goes on with
+empty buffers. That costs accuracy and no privacy: C without the entries that link later rounds to earlier ones has no
+entry that is larger, and none is negative, so its sensitivity is not larger either. A round that releases nothing still
+draws noise and moves the buffers, so that the rounds between two reports of a device stay as many as were priced.
 
 Papers: Denisov, McMahan, Rush, Smith and Thakurta, "Improved differential privacy for SGD via optimal private linear
-operators on adaptive streams" (NeurIPS 2022); Dvijotham, McMahan, Pillutla, Steinke and Thakurta, "Efficient and near-optimal
-noise generation for streaming differential privacy" (FOCS 2024); McMahan, Xu and Zhang, "A hassle-free algorithm for strong
-differential privacy in federated learning systems" (EMNLP 2024); Kalinin and Lampert, "Banded square root matrix factorization
-for differentially private model training" (NeurIPS 2024); Smith and Thakurta, "Fully adaptive composition for Gaussian
-differential privacy" (2022).
+operators on adaptive streams" (NeurIPS 2022); Dvijotham, McMahan, Pillutla, Steinke and Thakurta, "Efficient and
+near-optimal noise generation for streaming differential privacy" (FOCS 2024); McMahan, Xu and Zhang, "A hassle-free
+algorithm for strong differential privacy in federated learning systems" (EMNLP 2024); Kalinin and Lampert, "Banded
+square root matrix factorization for differentially private model training" (NeurIPS 2024); Smith and Thakurta, "Fully
+adaptive composition for Gaussian differential privacy" (2022).
 """
 
 import math
@@ -171,9 +172,10 @@ def final_noise(correlation: Correlation, pattern: Participation) -> float:
 
 @lru_cache(maxsize=64)
 def best_correlation(pattern: Participation, error: Error = "max", buffers: int | None = None) -> Correlation:
-    """The BLT with the least squared error at equal privacy: of the final sum (`max`), or of all of them on average (`mean`).
+    """The BLT with the least squared error at equal privacy: of the final sum (`max`), or of all sums (`mean`).
 
-    It has as few buffers as come close to it, unless their number is given: none, where every device reports in every round.
+    It has as few buffers as come close to it, unless their number is given: none, where every device reports in every
+    round.
     """
     if min(number for number in pattern if number is not None) < 1:
         raise ValueError(f"Rounds, separation and reports must be at least 1, got {pattern}.")
@@ -192,8 +194,9 @@ def _loss(correlation: Correlation, pattern: Participation, error: Error) -> flo
 def _with_buffers(pattern: Participation, error: Error, buffers: int) -> Correlation:
     """The best of so many buffers, to 2⁻¹⁵.
 
-    C is the product of (1 − ĥ_j·x)/(1 − θ_j·x) over j, as power series in x, with 1 > θ_1 > ĥ_1 > θ_2 > ĥ_2 … > 0: then both C
-    and C⁻¹ are BLTs, ω_j > 0 and Σ ω_j = Σ (θ_j − ĥ_j) < 1. The search is over the ratios of neighbours in this chain.
+    C is the product of (1 − ĥ_j·x)/(1 − θ_j·x) over j, as power series in x, with 1 > θ_1 > ĥ_1 > θ_2 > ĥ_2 … > 0: then
+    both C and C⁻¹ are BLTs, ω_j > 0 and Σ ω_j = Σ (θ_j − ĥ_j) < 1. The search is over the ratios of neighbours in this
+    chain.
     """
     rounds = pattern.rounds
     if not buffers or rounds == 1:
@@ -264,7 +267,7 @@ def _rounded(chain: np.ndarray) -> Correlation:
 
 
 class Buffers(NamedTuple):
-    """The state between rounds, int32[buffers, D] each: whole numbers, and what is behind the point in units of 2⁻¹⁵."""
+    """The state between rounds, int32[buffers, D] each: whole numbers, and what is behind the point, in 2⁻¹⁵."""
 
     whole: jax.Array
     part: jax.Array
@@ -310,7 +313,7 @@ def rounding_error(correlation: Correlation, rounds: int) -> float:
 
 @lru_cache(maxsize=256)
 def least_steps(correlation: Correlation, pattern: Participation, numbers: int) -> float:
-    """R: how many units of the grid a clip bound must have, so that `cost` covers the rounding of so many numbers."""
+    """R: how many units of the grid a clip bound must have, so that the rounding of so many numbers is priced."""
     if not correlation.decays:
         return 0.0
     rounding = rounding_error(correlation, pattern.rounds) * math.sqrt(pattern.rounds * numbers)
@@ -318,7 +321,7 @@ def least_steps(correlation: Correlation, pattern: Participation, numbers: int) 
 
 
 @lru_cache(maxsize=256)
-def cost(correlation: Correlation, pattern: Participation, rounds: int | None = None) -> float:
+def priced_sensitivity(correlation: Correlation, pattern: Participation, rounds: int | None = None) -> float:
     """How far one device moves what is priced, rounding included, in clip bounds; in the first so many rounds alone.
 
     Fresh noise of so many clip bounds in each round is one Gaussian mechanism of multiplier 1 for them together.
