@@ -14,6 +14,8 @@ from tacit.lab.evaluation.statistics import paired_test
 from tacit.lab.plans.loader import choose
 from tacit.privacy.accounting.accountant import calibrate, default_delta
 from tacit.privacy.accounting.events import FixedGaussian
+from tacit.privacy.mechanism import build_mechanism
+from tacit.privacy.mechanisms._parts.noise_grid import GAP
 from tacit.privacy.price import Price, price
 from tacit.privacy.sampler import build_sampler
 from tacit_papers.prices import overcounted
@@ -67,11 +69,17 @@ def budget_plan(row: str, log: Log, people: int, epsilon: float) -> Plan:
 
 def _together(plan: Plan, people: int, epsilon: float) -> float:
     """The noise that, the same in every stage, makes all of them together cost ε."""
-    exposures, delta = (
-        [build_sampler(stage.cohort).exposure(stage.rounds, people) for stage in plan.stages],
-        default_delta(people),
-    )
-    return calibrate(lambda noise: [one.gaussian(noise, delta) for one in exposures], epsilon, delta)
+    exposures = [build_sampler(stage.cohort).exposure(stage.rounds, people) for stage in plan.stages]
+    delta = default_delta(people)
+
+    def found() -> float:
+        return calibrate(lambda noise: [one.gaussian(noise, delta, GAP) for one in exposures], epsilon, delta)
+
+    # After how many reports a device falls silent depends on the noise, and what that costs of δ is part of the price.
+    private = {**plan.stages[1].privacy, "noise": found()}
+    settled = [build_mechanism(private).settle(one) for one in exposures]
+    exposures = [one.at_most(mechanism.messages) for one, mechanism in zip(exposures, settled)]
+    return found()
 
 
 def beside(row: str, plans: Mapping[float, Plan], people: int) -> str:

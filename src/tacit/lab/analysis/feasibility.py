@@ -220,6 +220,10 @@ def _epsilon(stage: Stage, devices: int, numbers: int, ratio: float) -> float:
     high = first  # upwards step by step: a mechanism need not have an answer for an ε far beyond what it needs
     while excess(high) < 0:
         high += 1.0
+        try:
+            excess(high)
+        except PlanError:  # no noise is that little
+            return math.inf
         if high > last:
             return math.inf
     if high == first:
