@@ -132,6 +132,16 @@ def test_coins_of_presence():
     assert 1.0 < found.evidence.proved <= found.claim.epsilon
 
 
+def test_correlated_noise_stands():
+    """Each canary reports twice, and what all rounds show of it together is weighed."""
+    privacy = {"privacy.mechanism": "gaussian", "privacy.epsilon": 8.0, "privacy.correlation": "blt"}
+    cohort = {"cohort.sampler": "pass", "cohort.count": 21, "cohort.shuffle": "once", "rounds": 20}
+    found = audit(choose("popularity", {**privacy, **cohort}), users=10, canaries=200)
+    assert any("less than 10 rounds apart" in words for words in found.claim.conditions)
+    assert found.evidence.curve is not None
+    assert found.passed, found
+
+
 def test_runs_are_weighed_together():
     plan = choose("popularity", {"privacy.mechanism": "gaussian", "privacy.epsilon": 4.0})
     one, more = (audit(plan, users=10, canaries=100, seeds=range(n)) for n in (1, 4))

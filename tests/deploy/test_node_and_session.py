@@ -1,6 +1,7 @@
 """A deployment without a network: the simulator's parameters, whatever is killed, sent twice, late, foreign or unwanted."""
 
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,8 @@ from tacit.errors import DataError, DeviceError, PlanError, RunError, WireError
 from tacit.lab.plans.loader import choose
 from tacit.lab.plans.publish import make_bundle
 from tacit.lab.runs.run import simulate
-from tacit.privacy.budget import Budget
+from tacit.privacy.accounting.events import CorrelatedGaussian
+from tacit.privacy.budget import Budget, Entry
 from tacit.privacy.price import ledger_entry_of, price
 from tacit.server.session.round_policy import RoundPolicy
 from tacit.server.session.session import Session
@@ -82,6 +84,33 @@ def test_a_sampled_cohort_is_the_simulators(tmp_path):
     run = simulate(plan, deployment.world, seed=0, quiet=True)
     close(arrays(deployment.session.params), arrays(run.params))
     assert {sum(row["asked"].values()) for row in deployment.session.folder.rows()} == {4}
+
+
+CORRELATED = choose(
+    "popularity",
+    {
+        "rounds": 6,
+        "privacy": {"mechanism": "gaussian", "noise": 2.0, "correlation": "blt"},
+        "cohort": {"sampler": "pass", "count": 3, "shuffle": "once"},
+    },
+)
+
+
+def test_correlated_noise_is_that_of_the_simulator(tmp_path):
+    deployment = Deployment(tmp_path, CORRELATED, short_world(9), (1, 4, 4)).enrol().play()
+    run = simulate(CORRELATED, deployment.world, seed=0, quiet=True)
+    assert deployment.bundle.mechanism(0).describe()["buffers"] > 0
+    close(arrays(deployment.session.params), arrays(run.params))
+
+
+def test_a_device_refuses_to_report_sooner_than_correlated_noise_is_priced_for(tmp_path):
+    deployment = Deployment(tmp_path, CORRELATED, short_world(9), (1, 4, 4)).enrol()
+    deployment.session.open()
+    name = next(iter(deployment.session.cohort))
+    node, request = deployment.nodes[name], deployment.session.request(name)
+    assert not post(node, request).refused
+    for round, refused in ((1, True), (2, True), (3, False)):  # a pass has three rounds
+        assert bool(post(node, replace(request, round=round)).refused) == refused, round
 
 
 def test_keys_come_from_the_operating_system_unless_a_test_says_them(tmp_path):
@@ -628,6 +657,21 @@ def test_a_shards_ledger_counts_each_person_and_survives(tmp_path):
     assert node_ledger.allowances(page, 5).tolist() == [1, 0, 2]
     with pytest.raises(DeviceError, match="beyond the budget of 1 of its people"):
         node_ledger.reserve(replace(page, round=2), np.array([1]), "w")
+    node_ledger.close()
+
+
+def test_a_shards_ledger_keeps_each_persons_reports_apart(tmp_path):
+    event = CorrelatedGaussian(noise=4.0, rounds=6, reports=2, separation=3)
+    page = Entry(0.0, "plan", "run", 0, 0, "user", "replace_one", event, 1.0, 1e-6, 100, rounds=6)
+    node_ledger = GroupLedger(tmp_path / "ledger", ["a", "b"], Budget(math.inf, delta=1e-6))
+    node_ledger.reserve(page, np.array([0]), "x")
+    node_ledger.reserve(replace(page, round=1), np.array([1]), "y")
+    node_ledger.close()
+    node_ledger = open_node_ledger(tmp_path / "ledger", ["a", "b"], Budget(math.inf, delta=1e-6))
+    with pytest.raises(DeviceError, match="at least 3 rounds apart, and it has reported in round 1"):
+        node_ledger.reserve(replace(page, round=3), np.array([0, 1]), "z")
+    node_ledger.reserve(replace(page, round=3), np.array([0]), "z")
+    node_ledger.reserve(replace(page, round=4), np.array([1]), "z")
     node_ledger.close()
 
 

@@ -207,3 +207,9 @@ def test_another_question_has_an_answer_of_its_own(other, tmp_path):
     share = lies[1].mean()
     assert 0.2 < share < 0.35
     assert lies[1][lies[0]].mean() < share + 0.15
+
+
+def test_the_claims_of_a_deployment_do_not_speak_of_a_seed(tmp_path):
+    claims = (Deployment(tmp_path, CENTRAL, short_world(4), (1, 3)).session.folder.path / "claims.json").read_text()
+    assert '"conditions"' in claims
+    assert "seed" not in claims

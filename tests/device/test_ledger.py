@@ -18,7 +18,7 @@ from tacit.device.ledger import journal as journal_file
 from tacit.device.ledger.journal import _line
 from tacit.device.ledger.ledger import _HEAD, Ledger, _to_line
 from tacit.errors import DeviceError, PlanError
-from tacit.privacy.accounting.events import FixedGaussian, Pure, Unbounded
+from tacit.privacy.accounting.events import CorrelatedGaussian, FixedGaussian, Pure, Unbounded
 from tacit.privacy.budget import DAY, Budget, spent
 
 DRIVER = Path(__file__).resolve().parents[1] / "support" / "ledger_driver.py"
@@ -219,6 +219,33 @@ def test_another_message_for_the_same_round_is_refused(path, change):
 
 
 # ---- time ----
+
+
+CORRELATED = CorrelatedGaussian(noise=4.0, rounds=30, reports=2, separation=10)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "reason"),
+    [
+        ((0, 9), "reports must be at least 10 rounds apart, and it has reported in round 0"),
+        ((12, 3), "reports must be at least 10 rounds apart, and it has reported in round 12"),
+        ((0, 10, 29), "at most 2 reports of one device are priced, and it has sent 2"),
+    ],
+)
+def test_correlated_noise_is_not_asked_for_more_than_is_priced(path, rounds, reason):
+    budget, stage = Budget(math.inf, delta=1e-6), {"event": CORRELATED, "rounds": 30, "delta": 1e-6}
+    with Ledger.open(path, budget) as ledger:
+        for round in rounds[:-1]:
+            ledger.reserve(**message(round, **stage))
+            ledger.reserve(**message(round, **stage))  # the same message again
+        spent_before = ledger.spent()
+    with Ledger.open(path, budget) as ledger:
+        with pytest.raises(DeviceError, match=reason):
+            ledger.reserve(**message(rounds[-1], **stage))
+        assert len(ledger.entries) == len(rounds) - 1
+        assert ledger.spent() == spent_before  # the stage is charged as a whole, with its first report
+        ledger.reserve(**message(rounds[-1], **stage, run="another"))
+        ledger.reserve(**message(rounds[-1], **{**stage, "stage": 1}))
 
 
 def test_a_clock_set_back_renews_nothing(path):

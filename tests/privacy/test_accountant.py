@@ -38,7 +38,17 @@ from tacit.privacy.accounting.accountant import (
     rdp_fixed,
     rdp_poisson,
 )
-from tacit.privacy.accounting.events import FixedGaussian, FixedPure, Gaussian, PoissonGaussian, Pure, Unbounded
+from tacit.privacy.accounting.events import (
+    CorrelatedGaussian,
+    FixedGaussian,
+    FixedPure,
+    Gaussian,
+    PoissonGaussian,
+    Pure,
+    Unbounded,
+    event_from_dict,
+    event_to_dict,
+)
 from tacit_papers.prices import overcounted
 
 REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE
@@ -276,6 +286,15 @@ def test_a_delta_too_small_for_a_grid_falls_back():
     assert (bound.by, bound.lower) == ("RDP", 0.0)
     assert bound.epsilon == pytest.approx(rdp_fixed(*MOVIELENS, 1.0, 1000, 1e-13))
     assert compose([(Pure(0.1), 3), (Pure(0.2), 3)], 1e-13).epsilon == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "add_remove"])
+def test_rounds_with_correlated_noise_are_one_gaussian(relation):
+    event = CorrelatedGaussian(3.0, 40, 4, 10)
+    one, all_rounds = (compose([each], 1e-6, relation) for each in ((Gaussian(3.0), 1), (event, 40)))
+    assert all_rounds.epsilon == pytest.approx(one.epsilon, rel=1e-9)
+    assert all_rounds.by == "analytic Gaussian"
+    assert event_from_dict(event_to_dict(event)) == event
 
 
 @pytest.mark.parametrize("sampled", [FixedGaussian(2.0, 7, 1400), PoissonGaussian(1.0, 0.005)])

@@ -24,7 +24,7 @@ from tacit.core.sparse_rows import Rows, dense_tree, is_rows
 from tacit.device.gate import send
 from tacit.errors import PlanError
 from tacit.privacy.accounting import accountant
-from tacit.privacy.accounting.events import Pure, Unbounded
+from tacit.privacy.accounting.events import Unbounded
 from tacit.privacy.mechanism import build_mechanism, mechanism_class, mechanism_names
 from tacit.privacy.sampler import build_sampler
 
@@ -326,7 +326,7 @@ def test_claims_are_complete_and_what_the_accountant_says(name, number, cohort):
     run = next(claim for claim in runs if claim.relation != "one_sided_1_to_0")
     event, covers = mechanism.event(exposure)
     times = exposure.at_most(mechanism.messages).messages if covers == 1 else covers
-    relation = "replace_one" if isinstance(event, Pure | Unbounded) else run.relation
+    relation = "replace_one" if isinstance(event, Unbounded) else run.relation
     cost = accountant.compose(((event, times),), run.delta, relation).epsilon
     assert run.epsilon == pytest.approx(cost, rel=1e-9)
 

@@ -1,5 +1,7 @@
 """Samplers, rules, claims and metrics: small parts with known answers."""
 
+from itertools import pairwise
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -52,6 +54,18 @@ def test_pass_asks_everybody_once_before_anybody_twice():
     for turn in range(4):
         ids = np.concatenate([sampler.draw(0, 0, 3 * turn + r, 20) for r in range(3)])
         assert sorted(ids) == list(range(20))
+
+
+@pytest.mark.parametrize("shuffle", ["each_pass", "once"])
+def test_reports_are_as_far_apart_as_the_exposure_says(shuffle):
+    sampler = build_sampler({"sampler": "pass", "count": 7, "shuffle": shuffle})
+    drawn = [sampler.draw(0, 0, r, 20) for r in range(60)]
+    rounds = [[r for r, ids in enumerate(drawn) if device in ids] for device in range(20)]
+    apart = min(later - earlier for mine in rounds for earlier, later in pairwise(mine))
+    exposure = sampler.exposure(60, 20)
+    assert exposure.separation <= apart
+    assert exposure.separation == (3 if shuffle == "once" else 1)
+    assert max(map(len, rounds)) == exposure.messages == 20
 
 
 def test_fixed_and_poisson_draw_everybody_equally():

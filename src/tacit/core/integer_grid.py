@@ -15,8 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tacit.core.sparse_rows import is_rows
+
 CHUNK_ROWS = 2**16  # the most rows that one sum of halves adds without a carry
-_GOLDEN = np.uint32(0x9E3779B9)  # 2³²·.618…: an offset that spreads the rounding of neighbours evenly
+_GOLDEN = np.int32(0x4F1BBCDD)  # 2³¹·.618…: an offset that spreads the rounding of neighbours evenly
+_LOW_BITS = np.int32(2**31 - 1)
 
 Norm = Literal["l1", "l2", "elements"]
 
@@ -59,6 +62,20 @@ def from_vector(vector: jax.Array, like: Any) -> Any:
     return jax.tree.unflatten(tree, [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves)])
 
 
+def values_of(update: Any) -> tuple[jax.Array, Any]:
+    """The numbers of an update that may not be zero, and the form to put them back into: of Rows, their values."""
+    leaves, form = jax.tree.flatten(update, is_leaf=is_rows)
+    return to_vector([leaf.value if is_rows(leaf) else leaf for leaf in leaves]).astype(jnp.float32), (leaves, form)
+
+
+def with_values(vector: jax.Array, rest: Any) -> Any:
+    """The update whose numbers were replaced by these."""
+    leaves, form = rest
+    parts = from_vector(vector, [leaf.value if is_rows(leaf) else leaf for leaf in leaves])
+    made = [leaf.with_value(part) if is_rows(leaf) else part for leaf, part in zip(leaves, parts)]
+    return jax.tree.unflatten(form, made)
+
+
 # ---- Rounding ----
 
 
@@ -68,13 +85,11 @@ def round_to_grid(word: jax.Array | None, x: jax.Array, clip: Any, grid: Grid) -
     `word` is one random uint32 for the whole vector, which makes rounding unbiased; None rounds to the nearest.
     """
     y = _scaled(x.astype(jnp.float32), jnp.asarray(clip, jnp.float32), grid)
-    size = jnp.abs(y) if grid.norm == "l1" else y
-    whole = jnp.floor(size)
-    part = (jnp.minimum(size - whole, 1 - 2.0**-24) * 2.0**32).astype(jnp.uint32)
+    size = jnp.abs(y)
+    whole = size.astype(jnp.int32)
+    part = ((size - whole.astype(jnp.float32)) * 2.0**31).astype(jnp.int32)
     up = _carried(word, part, grid.norm)
-    towards_zero = jnp.trunc(y).astype(jnp.int32)
-    q = whole.astype(jnp.int32) + up
-    q = jnp.where(y < 0, -q, q) if grid.norm == "l1" else q
+    q, towards_zero = (jnp.where(y < 0, -steps, steps) for steps in (whole + up, whole))
     if grid.norm == "elements":
         return jnp.clip(q, -grid.bound, grid.bound)
     return jnp.where(within(q, grid), q, jnp.where(within(towards_zero, grid), towards_zero, 0))
@@ -96,15 +111,16 @@ def _scaled(x: jax.Array, clip: jax.Array, grid: Grid) -> jax.Array:
 
 
 def _carried(word: jax.Array | None, part: jax.Array, norm: Norm) -> jax.Array:
-    """Which numbers are rounded up, by parts in units of 2⁻³²: offsets are added to them, and a sum that wraps carries."""
+    """Which sizes are rounded up, by parts in units of 2⁻³¹: offsets are added to them, and a sum that overflows carries."""
     if word is None:
-        return (part >= np.uint32(2**31)).astype(jnp.int32)
+        return part >> 30
+    word = (word >> 1).astype(jnp.int32)
     if norm == "l1":
         # ⌊S_i + u⌋ − ⌊S_{i−1} + u⌋ over running sums S: as many carries as the whole norm has, or one more.
-        running = jnp.cumsum(part, dtype=jnp.uint32) + word
+        running = (jnp.cumsum(part) + word) & _LOW_BITS
         return (running < part).astype(jnp.int32)
-    offsets = word + jnp.arange(part.size, dtype=jnp.uint32) * _GOLDEN
-    return (part + offsets < part).astype(jnp.int32)
+    offsets = (word + jnp.arange(part.size, dtype=jnp.int32) * _GOLDEN) & _LOW_BITS
+    return ((part + offsets) >> 31) & 1
 
 
 def within(q: jax.Array, grid: Grid) -> jax.Array:
@@ -116,9 +132,22 @@ def within(q: jax.Array, grid: Grid) -> jax.Array:
     if grid.norm == "elements":
         return small
     size = jnp.where(small, size, 0)
-    total = _sum_words(*(_square(size) if grid.norm == "l2" else (jnp.zeros_like(size), size)))
+    total = _sum_terms(size, grid)
     high, low = np.uint32(grid.bound >> 32), np.uint32(grid.bound & 0xFFFFFFFF)
     return small & ((total[0] < high) | ((total[0] == high) & (total[1] <= low)))
+
+
+def _sum_terms(size: jax.Array, grid: Grid) -> tuple[jax.Array, jax.Array]:
+    """The sum of squares (l2) or sizes (l1) of numbers up to the largest, exactly, as two words."""
+    squares = grid.norm == "l2"
+    together = min(CHUNK_ROWS, 2**32 // (grid.largest ** (2 if squares else 1) + 1))  # terms whose sum fits 32 bits
+    together = min(together, size.size)
+    if together < min(16, size.size):
+        return _sum_words(*(_square(size) if squares else (jnp.zeros_like(size), size)))
+    fill = -size.size % max(1, together)
+    blocks = jnp.pad(size, (0, fill)).reshape(-1, max(1, together))
+    sums = (blocks * blocks if squares else blocks).sum(-1, dtype=jnp.uint32)
+    return _sum_words(jnp.zeros_like(sums), sums)
 
 
 def sizes_of(q: jax.Array) -> jax.Array:

@@ -3,8 +3,8 @@
 Every message is an Entry. Entries are composed, not added up line by line:
 
 - A message of its own (Pure, Gaussian, Unbounded) counts once for each entry.
-- A whole-stage event (PoissonGaussian, FixedGaussian, FixedPure) covers all planned rounds of a stage, whichever devices are drawn: a run's
-  stage counts once, with its `rounds`, however many reports it has.
+- A whole-stage event (PoissonGaussian, FixedGaussian, CorrelatedGaussian, FixedPure) covers all planned rounds of a stage,
+  whichever devices are drawn: a run's stage counts once, with its `rounds`, however many reports it has.
 - A guarantee covers its own unit and every finer one (client(silo) > user > interaction). An entry of a finer unit than
   the budget's has no finite ε for the budget's unit, so it counts as unbounded; so does a one-sided guarantee.
 - All entries are composed under replace-one, whatever relation their own ε was stated for: the accountant converts a pure ε
@@ -23,6 +23,7 @@ from typing import get_args
 
 from tacit.errors import PlanError
 from tacit.privacy.accounting.events import (
+    CorrelatedGaussian,
     Event,
     FixedGaussian,
     FixedPure,
@@ -34,7 +35,7 @@ from tacit.privacy.accounting.events import (
 from tacit.privacy.claim import Relation, Unit
 
 DAY = 86_400.0  # seconds
-WHOLE_STAGE = (PoissonGaussian, FixedGaussian, FixedPure)
+WHOLE_STAGE = (PoissonGaussian, FixedGaussian, CorrelatedGaussian, FixedPure)
 COARSENESS: dict[Unit, int] = {"interaction": 0, "user": 1, "client(silo)": 2}
 _RELATIONS = get_args(Relation)
 _ROUNDING = 1 + 1e-9  # so that a budget of exactly n·ε allows n messages

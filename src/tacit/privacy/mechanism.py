@@ -3,6 +3,7 @@
 A mechanism is a file in `privacy/mechanisms` that defines one Mechanism; the file name is the mechanism's name.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -96,6 +97,20 @@ class Mechanism(eqx.Module):
         del public_state
         return payload
 
+    def noise_state(self, update: dict) -> Any:
+        """Server: what a stage begins with, of what it keeps of its noise from round to round; nothing by default.
+
+        `update` has the shape of an update. What is kept tells about the sums, so it stays in memory and is never saved.
+        """
+        del update
+        return ()
+
+    def release(
+        self, key: jax.Array, total: Any, n: jax.Array, public_state: dict, noise_state: Any
+    ) -> tuple[tuple[dict, jax.Array], Any]:
+        """Server: the estimate of a round, and what is kept of its noise; the estimate alone by default."""
+        return self.estimate(key, total, n, public_state), noise_state
+
     def next_public_state(self, key: jax.Array, total: Any, public_state: dict) -> dict:
         """Server: the public state of the next round, from the same key and total as the estimate; unchanged by default."""
         del key, total
@@ -125,6 +140,10 @@ class Mechanism(eqx.Module):
     @abstractmethod
     def spread(self, numbers: int, reports: float) -> Spread:
         """Signal and noise of the mean of so many reports of updates of so many numbers."""
+
+    def noise_over(self, rounds: int) -> float:
+        """The noise in the sum of so many rounds, in units of the first round's; √rounds where rounds are independent."""
+        return math.sqrt(rounds)
 
     def floor(self, reports: float) -> float | None:
         """The noise floor of a count, in people: the standard deviation of the estimate where the true count is 0.

@@ -15,7 +15,15 @@ import numpy as np
 from tacit.core.plan import Stage
 from tacit.core.settings import fill, setting
 from tacit.errors import PlanError, unknown
-from tacit.privacy.accounting.events import Event, FixedGaussian, FixedPure, Gaussian, PoissonGaussian, Pure
+from tacit.privacy.accounting.events import (
+    CorrelatedGaussian,
+    Event,
+    FixedGaussian,
+    FixedPure,
+    Gaussian,
+    PoissonGaussian,
+    Pure,
+)
 
 Fitted = Literal["rounds", "pooled", "helped"]
 
@@ -36,6 +44,7 @@ class Exposure(NamedTuple):
     relation: Literal["replace_one", "add_remove"]  # the neighbours for which this sampler is analysed
     drawn: Literal["fixed", "poisson"] | None = None  # how a cohort is drawn at random; None: no amplification
     others: int = 0  # devices that never take part, and so are not exposed at all
+    separation: int = 1  # the rounds from one report of a device to its next, at least
 
     def at_most(self, messages: int | None) -> "Exposure":
         """The same run for a device that stops after so many messages."""
@@ -71,6 +80,13 @@ class Exposure(NamedTuple):
         if self.drawn == "poisson":
             return PoissonGaussian(noise, self.cohort / self.devices, gap, silence), self.rounds
         return FixedGaussian(noise, round(self.cohort), self.devices, gap, silence), self.rounds
+
+    def correlated(self, noise: float, gap: float = 0.0) -> tuple[Event, int]:
+        """The event of sums whose Gaussian noise is correlated between rounds; `noise` covers all of them together.
+
+        There is no amplification by sampling: what counts is how often and how far apart a device may report.
+        """
+        return CorrelatedGaussian(noise, self.rounds, self.messages, self.separation, gap), self.rounds
 
     def pure(self, epsilon: float, delta: float, gap: float = 0.0) -> tuple[Event, int]:
         """The same for sums whose noise is pure ε for their members, under replace-one."""
@@ -141,16 +157,22 @@ class All(Sampler):
 
 
 class Pass(Sampler):
-    """Every device once per pass: a fresh shuffle per pass, cut into cohorts of `count`."""
+    """Every device once per pass: the devices are shuffled and cut into cohorts of `count`.
+
+    With `shuffle = "each_pass"` a device may be in the last cohort of a pass and the first of the next. With "once" all
+    passes have the same cohorts in the same order, so that a whole pass lies between two reports of a device, which is what
+    correlated noise needs.
+    """
 
     name: ClassVar[str] = "pass"
     count: int = setting(at_least=1)
+    shuffle: Literal["each_pass", "once"] = setting("each_pass")
 
     def draw(self, seed: int, stage: int, round: int, devices: int) -> np.ndarray:
         """The next slice of this pass's shuffle."""
         rounds_per_pass = math.ceil(devices / self.count)
         turn, slot = divmod(round, rounds_per_pass)
-        order = _generator(seed, stage, turn).permutation(devices)
+        order = _generator(seed, stage, turn if self.shuffle == "each_pass" else 0).permutation(devices)
         return np.sort(order[slot * self.count : (slot + 1) * self.count])
 
     def size(self, devices: int) -> float:
@@ -159,8 +181,9 @@ class Pass(Sampler):
 
     def exposure(self, rounds: int, devices: int) -> Exposure:
         """One message a pass."""
-        passes = math.ceil(rounds / math.ceil(devices / self.count))
-        return Exposure(self.name, rounds, passes, devices, self.size(devices), "replace_one")
+        rounds_per_pass = math.ceil(devices / self.count)
+        passes, apart = math.ceil(rounds / rounds_per_pass), 1 if self.shuffle == "each_pass" else rounds_per_pass
+        return Exposure(self.name, rounds, passes, devices, self.size(devices), "replace_one", separation=apart)
 
 
 class Fixed(Sampler):

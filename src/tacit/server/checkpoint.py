@@ -1,4 +1,7 @@
-"""Checkpoints: the parameters and the server's memory after a round, saved completely or not at all."""
+"""Checkpoints: the parameters and the server's memory after a round, saved completely or not at all.
+
+What the server keeps of its noise is not saved: a stage that goes on from a checkpoint begins with none.
+"""
 
 from typing import Any
 
@@ -13,7 +16,7 @@ def save_checkpoint(folder: Folder, rounds_done: int, params: dict, memory: Memo
 
 
 def load_checkpoint(folder: Folder, params: dict, memory: Memory) -> tuple[dict, Memory]:
-    """Parameters and memory of the newest checkpoint, in the shapes of those given."""
+    """Parameters and memory of the newest checkpoint, in the shapes of those given, with their noise."""
     state = folder.restore("rule", {"state": memory.rule})["state"]
     public_state = folder.restore("dials", memory.public_state) if memory.public_state else {}
-    return folder.restore("params", params), Memory(state, public_state)
+    return folder.restore("params", params), memory._replace(rule=state, public_state=public_state)

@@ -35,14 +35,20 @@ class Memory(NamedTuple):
 
     rule: Any  # the rule's own state
     public_state: dict[str, Any]  # the public numbers that the next round is opened with, by name
+    noise: Any = ()  # what a mechanism keeps of its noise; in memory only
 
 
-def begin(mechanism: Mechanism | None, rule: Rule, trains: tuple[str, ...], params: dict) -> Memory:
-    """The memory before a stage's first round; a stage that sends nothing has no mechanism."""
+def begin(
+    mechanism: Mechanism | None, rule: Rule, trains: tuple[str, ...], params: dict, update: dict | None = None
+) -> Memory:
+    """The memory before a stage's first round; a stage that sends nothing has no mechanism.
+
+    `update` has the shape of an update where that is not what is trained.
+    """
+    before = trained(params, trains)
     public_state = {} if mechanism is None else mechanism.public_state
-    return Memory(
-        rule.init(trained(params, trains)), {name: jnp.float32(number) for name, number in public_state.items()}
-    )
+    noise = () if mechanism is None else mechanism.noise_state(before if update is None else update)
+    return Memory(rule.init(before), {name: jnp.float32(number) for name, number in public_state.items()}, noise)
 
 
 def open_round(round: Any, params: dict, public_state: dict | None = None) -> Broadcast:
@@ -122,10 +128,10 @@ def checked_close(
 ) -> tuple[dict, Memory, jax.Array, jax.Array]:
     """`close`, and whether the estimate and all that follows from it are finite numbers."""
     payloads, n = total
-    estimate = mechanism.estimate(key, payloads, n, memory.public_state)
+    estimate, noise = mechanism.release(key, payloads, n, memory.public_state, memory.noise)
     before = trained(params, trains)
     after, state = rule.finish(before, estimate, n, memory.rule)
-    then = Memory(state, mechanism.next_public_state(key, payloads, memory.public_state))
+    then = Memory(state, mechanism.next_public_state(key, payloads, memory.public_state), noise)
     moves = (n > 0) | mechanism.always_releases
     after, then = jax.tree.map(lambda new, old: jnp.where(moves, new, old), (after, then), (before, memory))
     return {**params, **after}, then, n, all_finite((after, then)) & (all_finite(estimate) | ~moves)

@@ -218,11 +218,17 @@ def test_evaluation_does_not_depend_on_chunks(monkeypatch):
     assert jnp.isfinite(run.params["items"]).all()
 
 
-@pytest.mark.parametrize("most", [0, 5_000, 100_000])
-def test_users_adapt_in_batches_of_any_size_and_once_each(monkeypatch, most):
+@pytest.fixture(scope="module")
+def newcomers():
+    """A split with new users, a run without them, and their ranks."""
     split = held_out_users(taste_groups(90, 40, events=30), 0.4)
     run = simulate(load_plan("privrec").with_setting("rounds", 1), split.train, quiet=True)
-    whole, adapted = ranks(run, split), []
+    return split, run, ranks(run, split)
+
+
+@pytest.mark.parametrize("most", [0, 5_000, 100_000])
+def test_users_adapt_in_batches_of_any_size_and_once_each(monkeypatch, newcomers, most):
+    (split, run, whole), adapted = newcomers, []
 
     def counted(method, stage, params, home, own):
         jax.debug.callback(lambda secret: adapted.append(tuple(np.ravel(secret))), home.secret)

@@ -25,7 +25,7 @@ from tacit.errors import DataError, DeviceError, PlanError, RunError
 from tacit.lab.baselines.baseline import fitted_methods
 from tacit.lab.data import Population, from_events
 from tacit.lab.data.synthetic.small import taste_groups
-from tacit.lab.plans.loader import load_plan
+from tacit.lab.plans.loader import choose, load_plan
 from tacit.lab.runs.run import simulate
 from tacit.lab.simulation.buckets import group_by_length, homes_by_id, split_large
 from tacit.lab.simulation.federation import Performance
@@ -118,6 +118,15 @@ def test_the_debug_executor_agrees():
     fast, debug = run(plan), run(plan, performance=Performance("debug"))
     close(fast.params, debug.params)
     close(homes_by_device(fast), homes_by_device(debug))
+
+
+def test_the_debug_executor_correlates_the_same_noise():
+    privacy = {"mechanism": "gaussian", "noise": 1.0, "correlation": "blt"}
+    cohort = {"sampler": "pass", "count": 10, "shuffle": "once"}
+    plan = choose("popularity", {"rounds": 9, "privacy": privacy, "cohort": cohort})
+    fast, debug = run(plan), run(plan, performance=Performance("debug"))
+    assert fast.price.stages[0].mechanism.describe()["buffers"] > 0
+    close(fast.params, debug.params)
 
 
 def test_the_debug_executor_names_the_device(monkeypatch):

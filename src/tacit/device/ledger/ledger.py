@@ -14,14 +14,14 @@ import threading
 import time
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from tacit.device.ledger.journal import Journal, flush_folder
 from tacit.errors import DeviceError
-from tacit.privacy.accounting.events import Event, event_from_dict, event_to_dict
+from tacit.privacy.accounting.events import CorrelatedGaussian, Event, event_from_dict, event_to_dict
 from tacit.privacy.budget import DAY, Budget, BudgetTally, Entry
 from tacit.privacy.claim import Relation, Unit
 
@@ -129,6 +129,7 @@ class Ledger:
             entry = Entry(now, plan, run, stage, round, unit, relation, event, epsilon, delta, bytes, rounds, digest)
             if (run, stage, round) in self._places:
                 return self._again(entry)
+            self.check(entry)
             total = tally.epsilon_with(entry)
             if not self.budget.covers(total):
                 raise DeviceError(
@@ -137,6 +138,12 @@ class Ledger:
             self._journal.append(_to_line(entry))
             self._enter(entry)
             return entry
+
+    def check(self, entry: Entry) -> None:
+        """Refuse a message that comes sooner or more often than the price of correlated noise allows; nothing is entered."""
+        if isinstance(entry.event, CorrelatedGaussian):
+            here = [round for run, stage, round in list(self._places) if (run, stage) == (entry.run, entry.stage)]
+            check_participation(entry, [round for round in here if round != entry.round])
 
     def note_silence(self, run: str, stage: int, round: int) -> None:
         """Record a round in which the device was asked for a report and sent none; it costs nothing."""
@@ -219,6 +226,17 @@ class Ledger:
             return budget
         wait = (self.budget.renewal(self._entries[self._first].time) - now) / DAY
         return f"{budget}, which begins to renew in {wait:.3g} days"
+
+
+def check_participation(entry: Entry, reported: Iterable[int]) -> None:
+    """Refuse a message of a person who has reported in these rounds, where the stage's noise is not priced for both."""
+    event = entry.event
+    reason = event.refuses(entry.round, reported) if isinstance(event, CorrelatedGaussian) else ""
+    if reason:
+        raise DeviceError(
+            f"Ledger: run {entry.run!r}, stage {entry.stage} has correlated noise, for which {reason}; nothing is sent in "
+            f"round {entry.round}."
+        )
 
 
 def _number(epsilon: float) -> str:

@@ -16,10 +16,10 @@ import numpy as np
 
 from tacit.core.run_folder import plain
 from tacit.device.ledger.journal import Journal
-from tacit.device.ledger.ledger import Ledger, clear
+from tacit.device.ledger.ledger import Ledger, check_participation, clear
 from tacit.device.ledger.population_ledger import Ledgers, page_from_dict
 from tacit.errors import DeviceError
-from tacit.privacy.accounting.events import event_to_dict
+from tacit.privacy.accounting.events import CorrelatedGaussian, event_to_dict
 from tacit.privacy.budget import Budget, Entry
 
 _HEAD = {"kind": "ledger of a shard", "version": 1}
@@ -30,6 +30,10 @@ class NodeLedger(Protocol):
 
     def allowances(self, page: Entry, most: int) -> np.ndarray:
         """How many more messages like this one each person's budget covers, at most `most`: int32[n]."""
+        ...
+
+    def check(self, page: Entry, who: np.ndarray) -> None:
+        """Refuse a message that comes too soon after another of one of these people; nothing is entered."""
         ...
 
     def reserve(self, page: Entry, who: np.ndarray, digest: str) -> None:
@@ -63,6 +67,11 @@ class PersonLedger:
         """As in `NodeLedger`, for one person."""
         where = {"unit": page.unit, "relation": page.relation, "run": page.run, "stage": page.stage}
         return np.array([self.ledger.allowance(page.event, most, page.rounds, **where)], np.int32)
+
+    def check(self, page: Entry, who: np.ndarray) -> None:
+        """As in `NodeLedger`, for one person."""
+        del who
+        self.ledger.check(page)
 
     def reserve(self, page: Entry, who: np.ndarray, digest: str) -> None:
         """Write an entry, where the person sends a message."""
@@ -99,6 +108,7 @@ class GroupLedger:
         self._pages: dict[tuple[str, int], Entry] = {}
         self._counts: dict[tuple[str, int], dict[int, int]] = {}
         self._entered: dict[tuple[str, int, int], str] = {}
+        self._rounds: dict[tuple[str, int, int], list[int]] = {}  # of a run, stage and row, where noise is correlated
         self._silent: dict[tuple[str, int, int], list[int]] = {}  # the rows of those who were asked and sent nothing
         self._newest = -math.inf
         for line in self._journal.found:
@@ -108,6 +118,12 @@ class GroupLedger:
     def allowances(self, page: Entry, most: int) -> np.ndarray:
         """As in `NodeLedger`, one number for each person."""
         return self._ledgers().allowances(replace(page, time=self._now()), most, self.budget)[self._rows]
+
+    def check(self, page: Entry, who: np.ndarray) -> None:
+        """As in `NodeLedger`; the same round again is no other message."""
+        for row in self._rows[who].tolist():
+            rounds = self._rounds.get((page.run, page.stage, row), [])
+            check_participation(page, [round for round in rounds if round != page.round])
 
     def reserve(self, page: Entry, who: np.ndarray, digest: str) -> None:
         """Write one entry for all of them; the same one again is not charged again, a different one is refused."""
@@ -121,6 +137,7 @@ class GroupLedger:
             return
         if not who.size:
             return
+        self.check(page, who)
         room = self.allowances(page, 1)
         if (room[who] < 1).any():
             raise DeviceError(
@@ -180,6 +197,8 @@ class GroupLedger:
         counts = self._counts.setdefault(key, {})
         for row in line["who"]:
             counts[row] = counts.get(row, 0) + 1
+            if isinstance(entry.event, CorrelatedGaussian):
+                self._rounds.setdefault((*key, row), []).append(entry.round)
         self._pages[key] = entry  # the newest: a budget with a window renews after the last message
         self._entered[(*key, entry.round)] = entry.digest
         self._newest = entry.time

@@ -186,7 +186,10 @@ class Node:
         kept, limited = self._begun(bundle, request, people)
         ledger = self._open_ledger(people)
         try:
-            sent = self._again(bundle, request, kept) or self._new(bundle, request, kept, people, ledger, limited)
+            sent = self._again(bundle, request, kept)
+            if sent is None:
+                ledger.check(_page(bundle, request, 0), _cohort(request, len(people)))  # before homes count a report
+                sent = self._new(bundle, request, kept, people, ledger, limited)
             page = _page(bundle, request, len(sent.report))
             ledger.reserve(page, sent.who, hashlib.sha256(sent.report).hexdigest()[:32])
             self._note_silence(ledger, page, np.setdiff1d(sent.asked, sent.who))

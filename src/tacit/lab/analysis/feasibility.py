@@ -135,8 +135,8 @@ def _signal(stage: Stage, priced: StagePrice, numbers: int) -> tuple[float, floa
 
     def ratio(reports: float) -> float:
         signal, noise = mechanism.spread(numbers, reports)
-        # The signal adds up over rounds, the noise as the square root.
-        return math.inf if noise == 0 else signal / noise * math.sqrt(stage.rounds)
+        # The signal adds up over rounds; the noise as the square root, or less where it is correlated.
+        return math.inf if noise == 0 else signal / noise * stage.rounds / mechanism.noise_over(stage.rounds)
 
     now = ratio(exposure.cohort)
     if not 0 < now < math.inf:
@@ -228,10 +228,10 @@ def _epsilon(stage: Stage, devices: int, numbers: int, ratio: float) -> float:
 
 
 def _ratio(stage: Stage, devices: int, numbers: int) -> float:
-    """Signal to noise over the run: the signal adds up over rounds, the noise as the square root."""
+    """Signal to noise over the run: the signal adds up over rounds, the noise less."""
     mechanism, exposure = settle(stage, devices)
     signal, noise = mechanism.spread(numbers, exposure.cohort)
-    return signal / noise * math.sqrt(stage.rounds)
+    return signal / noise * stage.rounds / mechanism.noise_over(stage.rounds)
 
 
 def _with(stage: Stage, **noise: float) -> Stage:

@@ -41,7 +41,7 @@ from tacit.lab.simulation.engine import (
 )
 from tacit.lab.simulation.federation import Federation, Performance
 from tacit.lab.simulation.stage_runner import Rounds
-from tacit.privacy.accounting.events import Gaussian
+from tacit.privacy.accounting.events import CorrelatedGaussian, Gaussian
 from tacit.privacy.claim import Claim
 from tacit.privacy.mechanism import Mechanism, mechanism_class
 from tacit.privacy.price import Price, price
@@ -160,7 +160,7 @@ def _described(world: Population, plan: Plan) -> Population:
 def _curve(cost: Price) -> str | None:
     """The relation of a claim that is about normal noise and nothing else."""
     events = [stage.event for stage in cost.covered if stage.event is not None]
-    return cost.whole.relation if all(isinstance(event, Gaussian) for event in events) else None
+    return cost.whole.relation if all(isinstance(event, Gaussian | CorrelatedGaussian) for event in events) else None
 
 
 class _AuditedRun:
@@ -211,6 +211,8 @@ class _AuditedRun:
         assert priced.mechanism is not None
         assert priced.exposure is not None
         job = replace(rounds.job, mechanism=self.swap(priced.mechanism), by_rows=False)
+        noise = job.mechanism.noise_state(_schema(job).like())
+        self.federation.memory = self.federation.memory._replace(noise=noise)
         method = design_canaries(
             job.mechanism, self.federation.methods[0].catalog, _schema(job), job.weights, self.canaries
         )
@@ -267,7 +269,7 @@ def _turn(
     params, memory, _ = close_round(job, key, broadcast.round, state.params, state.memory, [total])
     if job.mechanism.always_releases:
         (payloads, n), noise = total, noise_key(key, job.stage, broadcast.round)
-        sums = job.mechanism.estimate(noise, payloads, n, broadcast.public_state)[0]
+        (sums, _), _ = job.mechanism.release(noise, payloads, n, broadcast.public_state, state.memory.noise)
         # An attacker may know all other people, but not which of them were selected where the cohort is drawn at random.
         numbers = job.mechanism.to_numbers(known[0][0], broadcast.public_state)
         others = flat_estimate({name: numbers[name][None] for name in sums}) if others_known else 0.0

@@ -111,7 +111,9 @@ def _learn(plan: Plan, methods: list[Method], runs: _Participants) -> dict:
             continue
         first = jax.tree.map(lambda leaf: leaf[0], params)
         job = build_job(stage, number, method, cost, first, _longest(runs.log))
-        memory = jax.vmap(partial(begin, job.mechanism, job.rule, stage.trains))(params)
+        assert job.update is not None
+        update = job.update.like()
+        memory = jax.vmap(partial(begin, job.mechanism, job.rule, stage.trains, update=update))(params)
         state = _play(job, stage, runs, noise, State(params, memory, [homes]), own)
         params, (homes,) = state.params, state.homes
     return params

@@ -146,6 +146,8 @@ class Federation:
             self.params = {**self.params, **fit_in_lab(priced.fitted, stage.method, method, self.population.shared)}
             return None
         job = build_job(stage, number, method, self.price, self.params, self.buckets[-1].length)
+        assert job.update is not None
+        self.memory = self.memory._replace(noise=job.mechanism.noise_state(job.update.like()))
         rounds = Rounds(job, stage, self.population, self.buckets, self.state, self.options)
         self._count_messages(rounds.schema)
         return rounds

@@ -32,6 +32,7 @@ from tacit.privacy.accounting.closed_form import parallel as parallel
 from tacit.privacy.accounting.closed_form import pure_sum as pure_sum
 from tacit.privacy.accounting.closed_form import unamplified as unamplified
 from tacit.privacy.accounting.events import (
+    CorrelatedGaussian,
     Drawn,
     Event,
     FixedGaussian,
@@ -137,10 +138,11 @@ def _gap_delta(event: Event, relation: Relation) -> float:
     plain = undrawn(event)  # sampling makes h smaller
     if isinstance(plain, Pure):
         return gap * (1 + math.exp(min(_between(plain, relation), 700.0)))
-    assert isinstance(plain, Gaussian)
+    # Of a sum with correlated noise, given those before it, neighbours differ by no more than of all sums together.
+    assert isinstance(plain, Gaussian | CorrelatedGaussian)
     if plain.noise == 0:
         return 1.0
-    multiplier = _together(((plain, 1),), relation)
+    multiplier = _together(((Gaussian(plain.noise), 1),), relation)
     return min(gap * (1 + math.exp(ceiling)) + gaussian_delta(multiplier, ceiling) for ceiling in range(1, 60))
 
 
@@ -157,10 +159,11 @@ def _price(
         return _upper_bound(spent, delta, relation, coarse)
     left = delta - lost.delta(0.0)
     for _ in range(50):
-        if left <= 0:
+        if left < -1e-9 * delta:
             break
+        left = max(left, 0.0)  # nothing is left where δ is what the tables of pure events leave, but for rounding
         epsilon, by = _upper_bound(spent, left, relation, coarse)
-        if left <= delta - lost.delta(epsilon):
+        if left <= (delta - lost.delta(epsilon)) + 1e-9 * delta * (left == 0):
             return epsilon, by
         left = delta - lost.delta(epsilon) * (1 + 1e-9)
     if not lost.of_silence:
@@ -239,7 +242,7 @@ def _exact(event: Event) -> Event:
     """The event without what is taken off δ."""
     if isinstance(event, Drawn):
         return replace(event, gap=0.0, silence=0.0)
-    return replace(event, gap=0.0) if isinstance(event, Pure | Gaussian) else event
+    return replace(event, gap=0.0) if isinstance(event, Pure | Gaussian | CorrelatedGaussian) else event
 
 
 def _simplest(event: Event, relation: Relation) -> Event:
@@ -254,6 +257,9 @@ def _simplest(event: Event, relation: Relation) -> Event:
             _check_replaced(event, relation)
             _check(epsilon >= 0, event, "an epsilon of at least 0")
             return _simplest(Pure(amplified(epsilon, cohort / devices)), relation)
+        case CorrelatedGaussian(noise=noise, rounds=rounds):
+            _check(rounds >= 1, event, "at least 1 round")
+            return _simplest(Gaussian(noise * math.sqrt(rounds)), relation)  # so many of these are one of `noise`
         case Gaussian(noise=noise):
             whole = True
         case PoissonGaussian(noise=noise, rate=rate):

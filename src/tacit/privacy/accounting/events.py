@@ -13,6 +13,7 @@ accountant's business. `apart` is how far two contributions can be from each oth
 The accountant takes both off δ.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
@@ -72,6 +73,32 @@ class FixedGaussian:
 
 
 @dataclass(frozen=True)
+class CorrelatedGaussian:
+    """One of the `rounds` sums of a stage whose Gaussian noise is correlated between rounds (the matrix mechanism).
+
+    They are priced together: `noise` is in units of the most that one device can change all of them by, with at most
+    `reports` reports, at least `separation` rounds apart. All rounds together are one Gaussian event of this noise.
+    """
+
+    kind: ClassVar[str] = "correlated_gaussian"
+    noise: float
+    rounds: int
+    reports: int
+    separation: int
+    gap: float = 0.0
+
+    def refuses(self, round: int, reported: Iterable[int]) -> str:
+        """Why a device that has reported in these rounds must not report in this one as well; empty where it may."""
+        rounds = list(reported)
+        if len(rounds) >= self.reports:
+            return f"at most {self.reports} reports of one device are priced, and it has sent {len(rounds)}"
+        nearest = min(rounds, key=lambda other: abs(other - round), default=None)
+        if nearest is not None and abs(nearest - round) < self.separation:
+            return f"reports must be at least {self.separation} rounds apart, and it has reported in round {nearest}"
+        return ""
+
+
+@dataclass(frozen=True)
 class FixedPure:
     """One sum over a cohort of fixed size, drawn without replacement, with noise that is pure ε for its members."""
 
@@ -98,10 +125,13 @@ class RawData(Unbounded):
     kind: ClassVar[str] = "raw_data"
 
 
-Event = Pure | Gaussian | PoissonGaussian | FixedGaussian | FixedPure | Unbounded
+Event = Pure | Gaussian | PoissonGaussian | FixedGaussian | CorrelatedGaussian | FixedPure | Unbounded
 Spent = tuple[tuple[Event, int], ...]  # the events, and how often each happened
 Drawn = PoissonGaussian | FixedGaussian | FixedPure  # sums over cohorts that were drawn at random
-_KINDS = {kind.kind: kind for kind in (Pure, Gaussian, PoissonGaussian, FixedGaussian, FixedPure, Unbounded, RawData)}
+_KINDS = {
+    kind.kind: kind
+    for kind in (Pure, Gaussian, PoissonGaussian, FixedGaussian, CorrelatedGaussian, FixedPure, Unbounded, RawData)
+}
 
 
 def undrawn(event: Event) -> Event:

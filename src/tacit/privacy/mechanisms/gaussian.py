@@ -12,13 +12,23 @@ import numpy as np
 from tacit.core.settings import setting
 from tacit.core.sparse_rows import dense_tree
 from tacit.errors import PlanError
-from tacit.privacy.accounting.events import Event, Gaussian, PoissonGaussian
+from tacit.privacy.accounting.events import CorrelatedGaussian, Event, FixedGaussian, Gaussian
 from tacit.privacy.claim import Claim, Per
 from tacit.privacy.mechanism import Spread, UpdateForm, delta_setting, epsilon_setting, messages_setting, wire_setting
 from tacit.privacy.mechanisms._parts.clipped_sum import Clipped
+from tacit.privacy.mechanisms._parts.correlated_noise import (
+    Correlated,
+    Participation,
+    best_correlation,
+    cost,
+    squared_errors,
+)
 from tacit.privacy.mechanisms._parts.local_dp import ASKED, RELEASED, REPORTS, TOWARDS_SERVER
 from tacit.privacy.mechanisms._parts.noise_grid import GAP, check_clip, check_noise
 from tacit.privacy.sampler import DRAWN, Exposure
+
+_OFTEN = "the ledger of a device refuses more reports than {0}, and reports less than {1} rounds apart"
+_BUFFERS = "the server keeps the noise of earlier rounds in memory until the stage ends, and shows it to nobody"
 
 
 class GaussianMechanism(Clipped):
@@ -47,6 +57,11 @@ class GaussianMechanism(Clipped):
     server adds `quantile_noise` to that count, in people. `noise` then covers sum and count together, and the sum gets
     what remains (see `tacit.privacy.mechanisms._parts.clipped_sum`).
 
+    With `correlation = "blt"` the noise of a round takes back part of the noise of earlier rounds, so that less of it is left
+    in the final model (see `tacit.privacy.mechanisms._parts.correlated_noise`). `noise` is then the fresh noise of a round, and
+    the ε is that of all rounds together. It helps in many rounds where a device reports seldom: with the sampler `pass`
+    and `shuffle = "once"`, or with `messages`. Randomly drawn cohorts make it no stronger.
+
     Guarantee:
         `central`: (ε, δ) for everything released, all rounds together, unit user; the server sees every clipped report
         and must be trusted. Randomly drawn cohorts make it stronger, as long as it stays secret who was drawn. `local`:
@@ -70,7 +85,9 @@ class GaussianMechanism(Clipped):
     quantile: float | None = setting(None, above=0.0, at_most=0.99)
     quantile_rate: float | None = setting(None, above=0.0)
     quantile_noise: float | None = setting(None, at_least=1e-6)
+    correlation: Literal["none", "blt"] = setting("none")
     cohort: float | None = eqx.field(static=True, default=None)  # the planned size, once settled
+    correlated: Correlated | None = eqx.field(static=True, default=None)  # the matrix of `correlation`, once settled
     noise_setting: ClassVar[str | None] = "noise"
     suggested: ClassVar[tuple[dict[str, Any], ...]] = (
         {"epsilon": 2.0},
@@ -78,6 +95,7 @@ class GaussianMechanism(Clipped):
         {"epsilon": 2.0, "place": "local"},
         {"noise": 4.0, "clip": 2.0, "place": "local"},
         {"noise": 1.5, "quantile": 0.5, "quantile_noise": 1.0},
+        {"noise": 1.5, "correlation": "blt", "messages": 1},
     )
 
     def __check_init__(self):
@@ -89,6 +107,12 @@ class GaussianMechanism(Clipped):
             )
         if self.share is not None and self.epsilon is None:
             raise PlanError(f"privacy.share = {self.share:g} is a part of privacy.epsilon, and there is none; give it.")
+        if self.correlation != "none" and (self.place == "local" or self.quantile is not None):
+            why = "place = 'local'" if self.place == "local" else f"quantile = {self.quantile:g}"
+            raise PlanError(
+                f"privacy.correlation = {self.correlation!r} is for noise at the server and a bound that stays, got {why}; "
+                "leave one of the two out."
+            )
         self.check_quantile()
         if self.update_form is not None and self.quantile is not None:
             raise PlanError(
@@ -111,6 +135,12 @@ class GaussianMechanism(Clipped):
             settled = replace(settled, messages=exposure.messages)
         elif exposure.drawn is not None:
             settled = replace(settled, messages=exposure.answers(delta, self._expected(settled, exposure)))
+        if self.correlation != "none":
+            exposure = exposure.at_most(settled.messages)
+            pattern = Participation(exposure.rounds, exposure.separation, exposure.messages)
+            settled = replace(
+                settled, messages=exposure.messages, correlated=Correlated(best_correlation(pattern), pattern)
+            )
         if self.noise is None:
             # `spent` below is also what is claimed, so the calibrated noise keeps the claim.
             assert self.epsilon is not None
@@ -136,7 +166,7 @@ class GaussianMechanism(Clipped):
         """The noise of a share of the promise: multipliers z/√s compose to z where Σ s = 1."""
         if self.share is None:
             return found
-        if not isinstance(event, Gaussian):
+        if not isinstance(event, Gaussian | CorrelatedGaussian):
             raise PlanError(
                 f"privacy.share = {self.share:g} requires rounds of all devices, got randomly drawn cohorts; set sampler = "
                 "'all', or give each stage an epsilon of its own."
@@ -164,8 +194,10 @@ class GaussianMechanism(Clipped):
         exposure = exposure.at_most(self.messages)
         if self.place == "local":
             return ((Gaussian(self.multiplier, GAP, self.apart), exposure.messages),)
+        if self.correlated is not None:
+            return (exposure.correlated(self.multiplier / cost(*self.correlated, exposure.rounds), GAP),)
         event, count = exposure.gaussian(self.multiplier, self.delta or 0.0, GAP)
-        return ((event if isinstance(event, PoissonGaussian) else replace(event, apart=self.apart), count),)
+        return ((replace(event, apart=self.apart) if isinstance(event, Gaussian | FixedGaussian) else event, count),)
 
     @property
     def apart(self) -> float:
@@ -206,9 +238,10 @@ class GaussianMechanism(Clipped):
 
     def _central(self, exposure: Exposure) -> tuple[Claim, ...]:
         relation, ((event, count),) = self.relation(exposure), self.spent(exposure)
+        alone = Gaussian(self.multiplier, GAP) if isinstance(event, CorrelatedGaussian) else event
         return (
             TOWARDS_SERVER,
-            self._one(((event, 1),), "round", relation, "central"),
+            self._one(((alone, 1),), "round", relation, "central"),
             self._one(((event, count),), "run", relation, "central"),
         )
 
@@ -226,6 +259,26 @@ class GaussianMechanism(Clipped):
         counted = reports if self.place == "central" else math.sqrt(reports)
         return Spread(self.clip / math.sqrt(numbers), self.deviation / counted)
 
+    def noise_over(self, rounds: int) -> float:
+        """√rounds, or what is left of it where noise is correlated."""
+        if self.correlated is None:
+            return super().noise_over(rounds)
+        return math.sqrt(squared_errors(self.correlated.correlation, rounds)[-1])
+
+    def describe(self) -> dict[str, Any]:
+        """As for any clipped sum; and, where noise is correlated, how much of it is in the sum of all rounds."""
+        described = super().describe()
+        if self.correlated is None:
+            return described
+        correlation, pattern = self.correlated
+        return {
+            **described,
+            "correlation": self.correlation,
+            "buffers": len(correlation.decays),
+            "separation": pattern.separation,
+            "deviation_of_all_rounds": self.noise_over(pattern.rounds) * self.deviation,
+        }
+
     @property
     def always_releases(self) -> bool:
         """At the server: a round without noise would reveal that its cohort was empty."""
@@ -241,4 +294,10 @@ class GaussianMechanism(Clipped):
 
 def _central_words(event: Event) -> tuple[str, ...]:
     """The conditions of a central claim."""
-    return (RELEASED,) if isinstance(event, Gaussian) else (RELEASED, DRAWN)
+    match event:
+        case CorrelatedGaussian(reports=reports, separation=separation):
+            return (RELEASED, _OFTEN.format(reports, separation), _BUFFERS)
+        case Gaussian():
+            return (RELEASED,)
+        case _:
+            return (RELEASED, DRAWN)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.core.integer_grid import from_grid, from_vector, is_int64, round_to_grid, to_vector
+from tacit.core.integer_grid import from_grid, from_vector, is_int64, round_to_grid, values_of, with_values
 from tacit.core.settings import setting
 from tacit.core.sparse_rows import dense_tree
 from tacit.errors import PlanError
@@ -173,11 +173,15 @@ class Laplace(Local, IntegerSums):
     def encode(self, key: jax.Array, update: dict, public_state: dict) -> Any:
         """The integers of clip(x), dense, with noise unless the server adds it."""
         del public_state
-        tree = dense_tree(update)
-        x = to_vector(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tree))
-        grid, (rounding, noise) = self.grid(x.size), jax.random.split(key)
-        q = round_to_grid(jax.random.bits(rounding, (), jnp.uint32), x, self._unit, grid)
-        return from_vector(q if self.central else q + draw_noise(noise, grid, q.shape), tree)
+        numbers = size_of(update)
+        grid, (rounding, noise) = self.grid(numbers), jax.random.split(key)
+        x, rest = values_of(update)
+        payload = dense_tree(
+            with_values(round_to_grid(jax.random.bits(rounding, (), jnp.uint32), x, self._unit, grid), rest)
+        )
+        if self.central:
+            return payload
+        return jax.tree.map(jnp.add, payload, from_vector(draw_noise(noise, grid, (numbers,)), payload))
 
     def largest(self, numbers: int) -> int:
         """R, and on a device the reach of the noise."""

@@ -104,7 +104,9 @@ class Session:
 
     def _begun(self) -> Memory:
         """The server's memory before the first round of the stage."""
-        return begin(self.bundle.mechanism(self.stage), self._rule, tuple(self._stage.trains), self.params)
+        form = self.bundle.update_specs[self.stage]
+        update = None if form is None else form.like
+        return begin(self.bundle.mechanism(self.stage), self._rule, tuple(self._stage.trains), self.params, update)
 
     # ---- progress ----
 
@@ -269,6 +271,7 @@ class Session:
         if finite:
             self.params, self._memory = params, memory
         else:  # asked again, the nodes would send the same reports
+            self._memory = self._memory._replace(noise=memory.noise)  # for the noise, it is a round like any other
             row["abandoned"] = "the sum of the reports, or the new parameters, are not finite numbers"
         self.folder.append([row])
         save_checkpoint(self.folder, self.done + 1, self.params, self._memory)

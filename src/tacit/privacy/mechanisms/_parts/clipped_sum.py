@@ -37,12 +37,22 @@ from tacit.core.integer_grid import (
     from_vector,
     round_to_grid,
     to_numpy,
-    to_vector,
+    values_of,
+    with_values,
 )
 from tacit.core.sparse_rows import dense_tree
 from tacit.errors import PlanError
+from tacit.privacy.mechanisms._parts.correlated_noise import (
+    Correlated,
+    check_buffers,
+    correlate,
+    empty_buffers,
+    least_steps,
+)
+from tacit.privacy.mechanisms._parts.discrete_noise import GaussianTable
 from tacit.privacy.mechanisms._parts.noise_grid import (
     NoiseGrid,
+    add_integers,
     add_noise,
     check_headroom,
     draw_noise,
@@ -69,6 +79,7 @@ class Clipped(IntegerSums):
     quantile_rate: eqx.AbstractVar[float | None]
     quantile_noise: eqx.AbstractVar[float | None]
     cohort: eqx.AbstractVar[float | None]
+    correlated: eqx.AbstractVar[Correlated | None]
     multiplier: eqx.AbstractVar[float]
 
     def check_quantile(self) -> None:
@@ -118,7 +129,10 @@ class Clipped(IntegerSums):
     def grid(self, numbers: int) -> NoiseGrid:
         """The grid of an update of so many numbers, and the noise on it."""
         people = self._planned if self.place == "central" else 1
-        grid = gaussian_grid(self.sum_multiplier, numbers, people)
+        least = 0.0 if self.correlated is None else least_steps(*self.correlated, numbers)
+        grid = gaussian_grid(self.sum_multiplier, numbers, people, least)
+        if self.correlated is not None and isinstance(grid.noise, GaussianTable):
+            check_buffers(*self.correlated, grid.noise.deviation)
         check_headroom(grid, self.place)
         return grid
 
@@ -128,13 +142,13 @@ class Clipped(IntegerSums):
 
     def encode(self, key: jax.Array, update: dict, public_state: dict) -> Any:
         """The integers of x·min(1, C/‖x‖₂), with noise where the place is local, or with one more where the bound moves."""
-        clip, tree = self._clip(public_state), dense_tree(update)
-        x = to_vector(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tree))
-        grid, (rounding, noise) = self.grid(x.size), jax.random.split(key)
+        clip = self._clip(public_state)
+        grid, (rounding, noise) = self.grid(size_of(update)), jax.random.split(key)
+        x, rest = values_of(update)
         q = round_to_grid(jax.random.bits(rounding, (), jnp.uint32), x, clip, grid)
+        payload = dense_tree(with_values(q, rest))
         if self.place == "local":
-            q = q + draw_noise(noise, grid, q.shape)
-        payload = from_vector(q, tree)
+            payload = jax.tree.map(jnp.add, payload, from_vector(draw_noise(noise, grid, (size_of(update),)), payload))
         return payload if self.quantile is None else {**payload, WITHIN: within_bit(norm_of(x), clip)}
 
     def largest(self, numbers: int) -> int:
@@ -148,22 +162,43 @@ class Clipped(IntegerSums):
         return super().zero({**params, **counted}, weights)
 
     def estimate(self, key: jax.Array, total: Any, n: jax.Array, public_state: dict) -> tuple[dict, jax.Array]:
-        """The sum with its noise, and the planned size of the cohort; on devices' noise, the number of reports."""
+        """The sum with its noise, and the planned size of the cohort; on devices' noise, the number of reports.
+
+        Where noise is correlated, it is that of a first round.
+        """
         del n
+        return self._released(key, total, public_state, self.noise_state(_update_of(total[0])))[0]
+
+    def noise_state(self, update: dict) -> Any:
+        """The buffers, where noise is correlated."""
+        return () if self.correlated is None else empty_buffers(self.correlated.correlation, size_of(update))
+
+    def release(
+        self, key: jax.Array, total: Any, n: jax.Array, public_state: dict, noise_state: Any
+    ) -> tuple[tuple[dict, jax.Array], Any]:
+        """As `estimate`; where noise is correlated, with the buffers of the rounds before, and those of the next round."""
+        if self.correlated is None:
+            return super().release(key, total, n, public_state, noise_state)
+        return self._released(key, total, public_state, noise_state)
+
+    def _released(
+        self, key: jax.Array, total: Any, public_state: dict, noise_state: Any
+    ) -> tuple[tuple[dict, jax.Array], Any]:
         sums, reports = total
         if self.place == "local":
-            return for_each_weight(self.to_numbers(sums, public_state), reports), reports.astype(jnp.float32)
-        noised = self.add_noise(key, sums)
-        return for_each_weight(self.to_numbers(noised, public_state), reports), jnp.full(reports.shape, self._planned)
-
-    def add_noise(self, key: jax.Array, sums: dict) -> dict:
-        """The sums of a cohort with the noise of its update; what the count gets is apart."""
-        leaves = {name: leaf for name, leaf in sums.items() if name != WITHIN}
-        return add_noise(jax.random.fold_in(key, 0), self.grid(size_of(leaves)), leaves)
+            numbers = for_each_weight(self.to_numbers(sums, public_state), reports)
+            return (numbers, reports.astype(jnp.float32)), noise_state
+        leaves = _update_of(sums)
+        grid = self.grid(size_of(leaves))
+        noise = draw_noise(jax.random.fold_in(key, 0), grid, (size_of(leaves),))
+        if self.correlated is not None:
+            noise, noise_state = correlate(self.correlated.correlation, noise_state, noise)
+        numbers = for_each_weight(self.to_numbers(add_integers(leaves, noise), public_state), reports)
+        return (numbers, jnp.full(reports.shape, self._planned)), noise_state
 
     def to_numbers(self, payload: Any, public_state: dict) -> Any:
         """The numbers that integers stand for, in the round's bound; and what counts who was within, in people."""
-        leaves = {name: leaf for name, leaf in payload.items() if name != WITHIN}
+        leaves = _update_of(payload)
         grid = self.grid(size_of(leaves))
         numbers = {name: from_grid(leaf, self._clip(public_state), grid) for name, leaf in leaves.items()}
         return {**numbers, WITHIN: as_float(payload[WITHIN]) / _PERSON} if WITHIN in payload else numbers
@@ -232,6 +267,11 @@ class Clipped(IntegerSums):
             "deviation_of_count": s,
             "spent_on_count": (self.multiplier / (2 * s)) ** 2 if s else 0.0,
         }
+
+
+def _update_of(payload: dict) -> dict:
+    """A payload, or a sum of them, without the count of who was within the bound."""
+    return {name: leaf for name, leaf in payload.items() if name != WITHIN}
 
 
 # ---- the bound that moves ----

@@ -56,14 +56,22 @@ class NoiseGrid(Grid):
 
 
 @lru_cache(maxsize=256)
-def gaussian_grid(noise: float, numbers: int, people: float = 1) -> NoiseGrid:
-    """The grid for noise of `noise` times an L2 bound: fine enough for the rounding of `people` vectors of so many numbers."""
+def gaussian_grid(noise: float, numbers: int, people: float = 1, least: float = 0.0) -> NoiseGrid:
+    """The grid for noise of `noise` times an L2 bound: fine enough for the rounding of `people` vectors of so many numbers.
+
+    The bound has at least `least` steps.
+    """
     _check_numbers(numbers)
     if noise == 0:
         return _with_noise(l2_grid(MAX_STEPS**2, numbers), None, people)
     check_noise(noise)
-    fine = max(8 * math.sqrt(numbers), 3 * math.sqrt(people) / noise)
+    fine = max(8 * math.sqrt(numbers), 3 * math.sqrt(people) / noise, 1.01 * least)
     steps = max(1.0, min(fine, MAX_STEPS, MAX_DEVIATION / noise))
+    if steps < least:
+        raise PlanError(
+            f"privacy.correlation requires a grid of {least:.3g} steps in a clip bound for {numbers:,} numbers, and noise = "
+            f"{noise:.3g} leaves {steps:.3g}; train fewer numbers or rounds, or give a larger epsilon."
+        )
     exact = Fraction(noise)
     if noise * MAX_STEPS < math.sqrt(UNIT):
         table = gaussian_table_above(noise * MAX_STEPS)  # σ below 256 steps, or the steps would be too many
@@ -130,10 +138,15 @@ def draw_noise(key: jax.Array, grid: NoiseGrid, shape: tuple[int, ...]) -> jax.A
 
 def add_noise(key: jax.Array, grid: NoiseGrid, sums: Any) -> Any:
     """A tree of 64-bit sums with a grid's noise on every number, in one draw."""
+    numbers = sum(leaf.low.size for leaf in jax.tree.leaves(sums, is_leaf=is_int64))
+    return add_integers(sums, draw_noise(key, grid, (numbers,)))
+
+
+def add_integers(sums: Any, integers: jax.Array) -> Any:
+    """A tree of 64-bit sums with int32 added to every number, leaf after leaf."""
     shapes = jax.tree.map(lambda leaf: leaf.low, sums, is_leaf=is_int64)
-    numbers = sum(leaf.size for leaf in jax.tree.leaves(shapes))
-    noise = from_vector(draw_noise(key, grid, (numbers,)), shapes)
-    return jax.tree.map(lambda leaf, drawn: add_int64(leaf, widen(drawn)), sums, noise, is_leaf=is_int64)
+    added = from_vector(integers, shapes)
+    return jax.tree.map(lambda leaf, each: add_int64(leaf, widen(each)), sums, added, is_leaf=is_int64)
 
 
 def in_range(payload: Any, grid: NoiseGrid) -> jax.Array:

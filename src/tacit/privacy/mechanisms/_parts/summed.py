@@ -115,11 +115,16 @@ def for_each_weight(tree: Any, reports: jax.Array) -> Any:
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*reports.shape, *leaf.shape)), tree)
 
 
-def size_of(sums: Any) -> int:
-    """How many numbers there are in arrays, or in sums of 64 bits."""
-    return sum(
-        math.prod((leaf.low if is_int64(leaf) else leaf).shape) for leaf in jax.tree.leaves(sums, is_leaf=is_int64)
-    )
+def size_of(tree: Any) -> int:
+    """How many numbers there are in arrays, in tables whose rows are few, or in sums of 64 bits."""
+    leaves = jax.tree.leaves(tree, is_leaf=lambda leaf: is_int64(leaf) or is_rows(leaf))
+    return sum(math.prod(_shape(leaf)) for leaf in leaves)
+
+
+def _shape(leaf: Any) -> tuple[int, ...]:
+    if is_rows(leaf):
+        return (leaf.rows, *leaf.value.shape[1:])
+    return (leaf.low if is_int64(leaf) else leaf).shape
 
 
 Heard = tuple[Any, jax.Array, jax.Array]  # payloads [c, ...], weights [c, k], sent [c]
