@@ -157,12 +157,15 @@ def _price(
     """The least bound at what is left of δ; where draws at random cost more of it than there is, without counting on them."""
     if not any(lost) or delta == 0:
         return _upper_bound(spent, delta, relation, coarse)
+    slack = 1e-9 * delta  # of rounding: pure events whose tables leave just this δ have none left, and need none
     left = delta - lost.delta(0.0)
     for _ in range(50):
-        if left <= 0:
+        if left < -slack:
             break
+        left = max(left, 0.0)
         epsilon, by = _upper_bound(spent, left, relation, coarse)
-        if left <= delta - lost.delta(epsilon):
+        room = delta - lost.delta(epsilon)
+        if left <= room or (left == 0 and room >= -slack):
             return epsilon, by
         left = delta - lost.delta(epsilon) * (1 + 1e-9)
     if not lost.of_silence:

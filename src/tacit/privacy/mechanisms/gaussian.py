@@ -12,7 +12,7 @@ import numpy as np
 from tacit.core.settings import setting
 from tacit.core.sparse_rows import dense_tree
 from tacit.errors import PlanError
-from tacit.privacy.accounting.events import CorrelatedGaussian, Event, Gaussian, PoissonGaussian
+from tacit.privacy.accounting.events import CorrelatedGaussian, Event, FixedGaussian, Gaussian
 from tacit.privacy.claim import Claim, Per
 from tacit.privacy.mechanism import Spread, UpdateForm, delta_setting, epsilon_setting, messages_setting, wire_setting
 from tacit.privacy.mechanisms._parts.clipped_sum import Clipped
@@ -197,7 +197,7 @@ class GaussianMechanism(Clipped):
         if self.correlated is not None:
             return (exposure.correlated(self.multiplier / priced_sensitivity(*self.correlated, exposure.rounds), GAP),)
         event, count = exposure.gaussian(self.multiplier, self.delta or 0.0, GAP)
-        return ((event if isinstance(event, PoissonGaussian) else replace(event, apart=self.apart), count),)
+        return ((replace(event, apart=self.apart) if isinstance(event, Gaussian | FixedGaussian) else event, count),)
 
     @property
     def apart(self) -> float:
