@@ -8,6 +8,7 @@ import pytest
 
 from tacit.core.integer_grid import from_grid
 from tacit.errors import PlanError
+from tacit.privacy.accounting import accountant
 from tacit.privacy.accounting.events import Gaussian
 from tacit.privacy.mechanism import build_mechanism
 from tacit.privacy.mechanisms._parts.noise_grid import (
@@ -144,3 +145,17 @@ def test_a_claim_takes_the_gap_of_its_tables_off_delta():
     certain = build_mechanism({"mechanism": "laplace", "epsilon_per_message": 60.0}).settle(once)
     assert certain.claim(once)[0].epsilon == math.inf, "no table is precise enough for that"
     assert GAP == MOST_NUMBERS * TAU < 1e-18
+
+
+def test_a_gap_is_taken_off_delta_for_each_message():
+    """As much as the formula says, for any number of messages, and without growing with the ε of all of them."""
+    for count in (1, 50):
+        plain, gapped = ([(Gaussian(4.0, gap), count)] for gap in (0.0, 1e-12))
+        lost = accountant.gap_delta(gapped)
+        assert count * 1e-12 < lost < 1e-6
+        exact = accountant.compose(plain, 1e-5 - lost).epsilon
+        assert accountant.compose(gapped, 1e-5).epsilon == pytest.approx(exact, rel=1e-9)
+        assert exact > accountant.compose(plain, 1e-5).epsilon
+    assert accountant.gap_delta([(Gaussian(4.0, 1e-12), 50)]) == pytest.approx(
+        50 * accountant.gap_delta([(Gaussian(4.0, 1e-12), 1)])
+    )

@@ -63,6 +63,16 @@ def test_a_report_beyond_the_bound_is_refused_to_the_last_step():
     assert "its squares must sum to at most" in mechanism.check_payload(spread)
 
 
+def test_a_report_beyond_the_l1_bound_is_refused():
+    mechanism = settled(mechanism="laplace", epsilon=1.0, place="central")
+    bound = mechanism.grid(4).bound
+    for number, accepted in ((bound - 1, True), (bound, False), (-bound, False)):
+        payload = {"bias": np.array([number, -1], np.int32), "table": np.zeros((2, 1), np.int32)}
+        assert (mechanism.check_payload(payload) == "") == accepted
+    within = {"bias": np.array([bound - 1, -2], np.int32), "table": np.zeros((2, 1), np.int32)}
+    assert f"must sum to at most {bound}" in mechanism.check_payload(within)
+
+
 def test_a_message_with_noise_is_refused_beyond_the_reach_of_the_noise():
     for mechanism in (gaussian(place="local"), settled(mechanism="laplace", epsilon=1.0)):
         grid = mechanism.grid(4)
