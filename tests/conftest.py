@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 # Most of the time goes into compiling. Programs are kept on disk, for the other worker, for commands that tests start,
 # and for the next run; JAX names them by what they compute, so a change of the code is a new program.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).resolve().parents[1] / "build" / "programs"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.02")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 # A test runs a program a few times, so it is compiled quickly rather than well. `make test-slow` sets XLA_FLAGS to nothing:
