@@ -1,5 +1,6 @@
 """For every test: one profile for properties, the same on every machine; and programs compiled once, few at a time."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,8 @@ QUICKLY = (
 )
 os.environ.setdefault("XLA_FLAGS", " ".join(QUICKLY))
 
+gc.set_threshold(50_000, 20, 100)  # JAX makes millions of small objects, and few cycles of them
+
 settings.register_profile("house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
 
@@ -34,3 +37,8 @@ def forget_programs() -> Iterator[None]:
     import jax
 
     jax.clear_caches()
+
+
+def pytest_collection_finish() -> None:
+    """What is imported and collected stays: leave it out of every search for garbage."""
+    gc.freeze()
