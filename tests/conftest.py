@@ -1,5 +1,6 @@
 """For every test: one profile for properties, the same on every machine; and programs compiled once, few at a time."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from hypothesis import HealthCheck, settings
 # Most of the time goes into compiling. Programs are kept on disk, for the other worker, for commands that tests start,
 # and for the next run; JAX names them by what they compute, so a change of the code is a new program.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).resolve().parents[1] / "build" / "programs"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.02")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 # A test runs a program a few times, so it is compiled quickly rather than well. `make test-slow` sets XLA_FLAGS to nothing:
@@ -23,6 +24,8 @@ QUICKLY = (
 )
 os.environ.setdefault("XLA_FLAGS", " ".join(QUICKLY))
 
+gc.set_threshold(50_000, 20, 100)  # JAX makes millions of small objects, and few cycles of them
+
 settings.register_profile("house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
 
@@ -34,3 +37,8 @@ def forget_programs() -> Iterator[None]:
     import jax
 
     jax.clear_caches()
+
+
+def pytest_collection_finish() -> None:
+    """What is imported and collected stays: leave it out of every search for garbage."""
+    gc.freeze()

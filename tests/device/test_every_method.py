@@ -1,6 +1,7 @@
 """Every method, found by its file, satisfies the interface. A new file is tested without an edit here."""
 
 import re
+from functools import cache
 from types import SimpleNamespace
 
 import jax
@@ -88,6 +89,12 @@ every = pytest.mark.parametrize(
 )
 
 
+@cache
+def hand_of(name: str, **privacy) -> Hand:
+    """A method on the small world; nothing in it changes, so the tests share it."""
+    return Hand(name, small_world(), **privacy)
+
+
 def test_the_methods_are_found():
     assert {"random", "popularity", "mru", "mfu", "sr_od", "sr", "fcf", "itemknn", "toy"} <= set(method_names())
 
@@ -100,7 +107,7 @@ def test_docstring_names_a_paper(name):
 
 @every
 def test_shapes(name):
-    hand = Hand(name, small_world())
+    hand = hand_of(name)
     own = hand.own(0)
     home = hand.home(0, own)
     local, update, weight = hand.method.local(hand.root, hand.params, home.local["0"], own)
@@ -124,7 +131,7 @@ def test_shapes(name):
 @pytest.mark.bitwise
 @every
 def test_same_key_same_answer(name):
-    hand = Hand(name, small_world())
+    hand = hand_of(name)
     own = hand.own(1)
     home = hand.home(1, own)
     one = seeded_step(hand.method, hand.job.mechanism, 0, hand.broadcast, home, own)
@@ -134,7 +141,7 @@ def test_same_key_same_answer(name):
 
 @every
 def test_longer_padding_changes_nothing(name):
-    hand = Hand(name, small_world())
+    hand = hand_of(name)
     recent, candidates = jnp.array([-1, 3, 1], jnp.int32), jnp.arange(ITEMS)
     made = []
     for length in (40, 97):
@@ -157,20 +164,19 @@ def _by_hand(hand, devices, through_the_wire):
     return total
 
 
-def _vmapped(hand, devices):
-    owns = [hand.own(device) for device in devices]
-    homes = [hand.home(device, own) for device, own in zip(devices, owns)]
+def _vmapped(hand, owns):
+    homes = [hand.home(device, own) for device, own in enumerate(owns)]
     stack = lambda *leaves: jnp.stack(leaves)  # noqa: E731
     own, home = jax.tree.map(stack, *owns), jax.tree.map(stack, *homes)
-    return fold(hand.job, hand.broadcast, [home], [own], [cohort_slots(np.arange(len(devices)), 4)])[1]
+    return fold(hand.job, hand.broadcast, [home], [own], [cohort_slots(np.arange(len(owns)), 4)])[1]
 
 
 @every
 @pytest.mark.parametrize("wire", ["dense", "rows"])
 def test_vmapped_equals_one_by_one_equals_through_the_wire(name, wire):
-    hand = Hand(name, small_world(), wire=wire)
+    hand = hand_of(name, wire=wire)
     devices = range(len(hand.population))
-    together = jax.jit(lambda: _vmapped(hand, devices))()
+    together = jax.jit(lambda owns: _vmapped(hand, owns))([hand.own(device) for device in devices])
     close(together, _by_hand(hand, devices, through_the_wire=False))
     close(together, _by_hand(hand, devices, through_the_wire=True))
     assert int(together[1]) == len(hand.population)
@@ -178,14 +184,14 @@ def test_vmapped_equals_one_by_one_equals_through_the_wire(name, wire):
 
 @every
 def test_order_of_devices_is_irrelevant(name):
-    hand = Hand(name, small_world())
+    hand = hand_of(name)
     devices = list(range(len(hand.population)))
     close(_by_hand(hand, devices, False), _by_hand(hand, devices[::-1], False))
 
 
 @every
 def test_no_reports_after_the_allowance(name):
-    hand = Hand(name, small_world(), messages=2)
+    hand = hand_of(name, messages=2)
     own = hand.own(0)
     home = hand.home(0, own)
     sent = []
@@ -204,7 +210,7 @@ def test_no_reports_after_the_allowance(name):
 
 @every
 def test_padding_candidates_score_minus_infinity(name):
-    hand = Hand(name, small_world())
+    hand = hand_of(name)
     own = hand.own(0)
     local = hand.home(0, own).local["0"]
     candidates = jnp.array([3, -1, 0, -1], jnp.int32)
@@ -225,7 +231,7 @@ def test_a_candidate_with_score_nan_is_not_listed():
 @every
 def test_an_empty_history_has_the_same_form(name):
     world = small_world()
-    hand = Hand(name, world)
+    hand = hand_of(name)
     own = hand.own(0)
     nobody = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), world.histories(np.array([0]), 64))
     nobody = hand.method.prepare(nobody._replace(items=jnp.full(64, -1, jnp.int32)))
@@ -241,7 +247,7 @@ def test_an_empty_history_has_the_same_form(name):
 @every
 def test_a_share_has_an_effect_only_where_the_method_declares_it(name):
     world = small_world()
-    hand = Hand(name, world)
+    hand = hand_of(name)
     history = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), world.histories(np.array([0]), 64))
     owns = [hand.method.prepare(history._replace(share=jnp.asarray(share))) for share in (0.0, 1.0)]
     equal = all(np.array_equal(one, other) for one, other in zip(*map(jax.tree.leaves, owns)))

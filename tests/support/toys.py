@@ -1,5 +1,7 @@
 """Small worlds whose right answers are known, and the pieces to run one device by hand."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -41,6 +43,7 @@ class Hand:
         self.stage = stage_of(name, **privacy)
         self.trains = self.stage.trains if self.stage.rounds else ()
         self.population = population
+        self.own = cache(self._own)
         self.method = build(self.stage, population.catalog)
         self.root = jax.random.key(seed, impl=KEYS)
         self.params = self.method.init(self.root)
@@ -55,7 +58,7 @@ class Hand:
         update = jax.eval_shape(lambda: dense_tree(self.method.local(self.root, self.params, local, own)[1]))
         return schema_of(update, 1)
 
-    def own(self, device: int, length: int = 64):
+    def _own(self, device: int, length: int = 64):
         history = self.population.histories(np.array([device]), length)
         return self.method.prepare(jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), history))
 
