@@ -388,7 +388,10 @@ REFUSED = [
     ({"mechanism": "gaussian", "epsilon": 1.0, "delta": 0.01}, "privacy.delta must be below 1/devices"),
     ({"mechanism": "gaussian", "epsilon": 1.0, "delta": 0.0}, "cannot be reached by any noise"),
     ({"mechanism": "randomized_response"}, "must give epsilon (for the run) or epsilon_per_message, got neither"),
-    ({"mechanism": "randomized_response", "epsilon": 0.0}, "privacy.epsilon must be at least 1e-06 and at most 1e+06, got 0.0"),
+    (
+        {"mechanism": "randomized_response", "epsilon": 0.0},
+        "privacy.epsilon must be at least 1e-06 and at most 1e+06, got 0.0",
+    ),
     (
         {"mechanism": "randomized_response", "epsilon": 1.0, "form": "best"},
         "privacy.form must be one of 'symmetric', 'unary'",

@@ -224,11 +224,14 @@ def _compose(stages: tuple[StagePrice, ...], unit: Unit | None = None) -> Claim:
     spent = tuple(part for stage in costly for part in stage.spent)
     promised = any(getattr(stage.mechanism, "delta", None) for stage in costly)
     delta = max(run.delta for run in runs) if promised else math.fsum(run.delta for run in runs)
+    epsilon = _epsilon(spent, delta if promised else 0.0, relation)
+    if math.isinf(epsilon) and not promised:  # no guarantee has a δ
+        delta = 0.0
     return Claim(
         "local" if all(run.model == "local" for run in runs) else "central",
         unit or runs[0].unit,
         relation,
-        _epsilon(spent, delta if promised else 0.0, relation),
+        epsilon,
         delta,
         "run",
         "paper" if any(run.fidelity == "paper" for run in runs) else "corrected",
