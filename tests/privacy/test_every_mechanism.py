@@ -28,8 +28,6 @@ from tacit.privacy.accounting.events import Pure, Unbounded
 from tacit.privacy.mechanism import build_mechanism, mechanism_class, mechanism_names
 from tacit.privacy.sampler import build_sampler
 
-pytestmark = pytest.mark.bitwise
-
 COHORTS = {
     "all": {"sampler": "all"},
     "pass": {"sampler": "pass", "count": 1},
@@ -206,6 +204,7 @@ def _crowd(mechanism, reports):
 # ---- the gate ----
 
 
+@pytest.mark.bitwise
 @every
 def test_the_gate(name, number):
     check_gate(tried(name, number).mechanism)
@@ -237,6 +236,7 @@ def _through(mechanism, source, **limits):
 # ---- sums ----
 
 
+@pytest.mark.bitwise
 @every
 def test_monoid(name, number):
     """Order, chunks, who was silent and who merged what do not matter."""
@@ -248,6 +248,7 @@ def test_monoid(name, number):
     check_monoid(mechanism, payloads, PARAMS, 2)
 
 
+@pytest.mark.bitwise
 @every_name
 def test_monoid_with_rows_and_whole_numbers(name):
     mechanism, rng = tried(name, 0).mechanism, np.random.default_rng(0)
