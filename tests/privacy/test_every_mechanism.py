@@ -28,8 +28,6 @@ from tacit.privacy.accounting.events import Unbounded
 from tacit.privacy.mechanism import build_mechanism, mechanism_class, mechanism_names
 from tacit.privacy.sampler import build_sampler
 
-pytestmark = pytest.mark.bitwise
-
 COHORTS = {
     "all": {"sampler": "all"},
     "pass": {"sampler": "pass", "count": 1},
@@ -39,7 +37,6 @@ COHORTS = {
 }
 INSIDE = np.array([[0.9, -0.5, 0, 0.2], [0.3, 0.9, -0.7, 0.0]]) / NUMBERS  # of any bound
 CASES = [(name, number) for name in mechanism_names() for number in range(len(mechanism_class(name).suggested))]
-quick = eqx.filter_jit(compiler_options={"xla_backend_optimization_level": "0"})  # each runs once or twice
 every_name = pytest.mark.parametrize("name", mechanism_names())
 every = pytest.mark.parametrize(("name", "number"), CASES)
 every_cohort = pytest.mark.parametrize("cohort", COHORTS)
@@ -197,7 +194,7 @@ def test_a_crowd_is_estimated_as_well_as_its_reports_one_by_one(name, number):
     assert weight.tolist() == weights.sum(0).tolist() == [CHUNK]
 
 
-@quick
+@eqx.filter_jit
 def _crowd(mechanism, reports):
     total = mechanism.add(mechanism.zero(PARAMS, 1), reports.payload, reports.weight, reports.sent)
     return trained(mechanism.estimate(jax.random.key(0), total, reports.sent.sum(), {}))
@@ -230,6 +227,7 @@ def test_what_is_private_is_an_integer_and_has_no_holes(name, number):
 # ---- the gate ----
 
 
+@pytest.mark.bitwise
 @every
 def test_the_gate(name, number):
     check_gate(tried(name, number).mechanism)
@@ -261,6 +259,7 @@ def _through(mechanism, source, **limits):
 # ---- sums ----
 
 
+@pytest.mark.bitwise
 @every
 def test_monoid(name, number):
     """Order, chunks, who was silent and who merged what do not matter."""
@@ -272,6 +271,7 @@ def test_monoid(name, number):
     check_monoid(mechanism, payloads, PARAMS, 2)
 
 
+@pytest.mark.bitwise
 @every_name
 def test_monoid_with_rows_and_whole_numbers(name):
     mechanism, rng = tried(name, 0).mechanism, np.random.default_rng(0)
@@ -281,7 +281,7 @@ def test_monoid_with_rows_and_whole_numbers(name):
     value = jnp.asarray(rng.normal(size=(8, 3, 3)), jnp.float32) * (index < 6)[:, :, None]
     updates = {"items": Rows(index, value, 6), "steps": jnp.asarray(rng.integers(0, 9, (8, 4)), jnp.int32)}
     keys = jax.random.split(jax.random.key(0), 8)
-    encode = quick(jax.vmap(lambda key, update: mechanism.encode(key, update, {})))
+    encode = eqx.filter_jit(jax.vmap(lambda key, update: mechanism.encode(key, update, {})))
     check_monoid(mechanism, encode(keys, updates), params, 1)
 
 
@@ -290,7 +290,7 @@ def check_monoid(mechanism, payloads, params, weights):
     payloads = jax.tree.map(np.asarray, payloads)
     sent, nothing = np.array([1, 1, 0, 1, 1, 0, 1, 1], bool), mechanism.zero(params, weights)
     weight = np.random.default_rng(1).uniform(0.5, 2, (8, weights)).astype(np.float32)
-    add = quick(mechanism.add)
+    add = eqx.filter_jit(mechanism.add)
 
     def fold(*parts, total=nothing, payloads=payloads):
         for part in parts:
