@@ -18,7 +18,7 @@ from tacit.lab.data.synthetic.small import checkerboard
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
 from tacit.privacy.mechanism import build_mechanism
-from tacit.privacy.mechanisms._parts import noise_grid
+from tacit.privacy.mechanisms._parts import clipped_sum
 from tacit.privacy.price import price
 from tacit.privacy.sampler import build_sampler
 from tacit.server.rule import build_rule
@@ -62,7 +62,7 @@ def test_reptile_moves_by_the_mean():
 @pytest.mark.parametrize(("after_step", "theta"), [(None, (0.1211581, -0.05986209)), (0.5, (0.1711581, -0.2431954))])
 def test_clip_and_noise_inside_the_step_and_after_it(monkeypatch, after_step, theta):
     drawn = lambda key, grid, shape: jnp.round(jnp.array([0.3, -1.1]) * grid.noise.deviation).astype(jnp.int32)  # noqa: E731
-    monkeypatch.setattr(noise_grid, "draw_noise", drawn)
+    monkeypatch.setattr(clipped_sum, "draw_noise", drawn)
     settings = {} if after_step is None else {"after_step": after_step}
     clipped, moved = mean_of(DELTAS, 0.5, mechanism="gaussian", clip=0.5, noise=2.0, **settings)
     expected = [(0.2236068, 0.4472136), (-0.271, 0.1355), (0.4743416, 0.1581139)]

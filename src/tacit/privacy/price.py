@@ -6,7 +6,16 @@ from typing import Any
 
 from tacit.core.plan import Plan, Stage
 from tacit.errors import PlanError
-from tacit.privacy.accounting.events import Drawn, Event, RawData, Relation, Unbounded, event_to_dict, undrawn
+from tacit.privacy.accounting.events import (
+    LEAST_DELTA,
+    Drawn,
+    Event,
+    RawData,
+    Relation,
+    Unbounded,
+    event_to_dict,
+    undrawn,
+)
 from tacit.privacy.budget import COARSENESS, Entry
 from tacit.privacy.claim import Claim, Trust, Unit
 from tacit.privacy.mechanism import Mechanism, build_mechanism
@@ -213,6 +222,8 @@ def _compose(stages: tuple[StagePrice, ...], unit: Unit | None = None) -> Claim:
     runs = [_two_sided(stage.claims) for stage in costly]
     if len(runs) < 2:
         return runs[0] if runs else _NOTHING
+    from tacit.privacy.accounting import accountant
+
     units, conditions = (
         {run.unit for run in runs},
         tuple(dict.fromkeys(word for run in runs for word in run.conditions)),
@@ -222,10 +233,9 @@ def _compose(stages: tuple[StagePrice, ...], unit: Unit | None = None) -> Claim:
         return replace(runs[0], epsilon=math.inf, unit="user", conditions=differ)
     relation = "replace_one" if len(units) > 1 else _common(tuple(run.relation for run in runs))
     spent = tuple(part for stage in costly for part in stage.spent)
-    promised = any(getattr(stage.mechanism, "delta", None) for stage in costly)
-    delta = max(run.delta for run in runs) if promised else math.fsum(run.delta for run in runs)
-    epsilon = _epsilon(spent, delta if promised else 0.0, relation)
-    if math.isinf(epsilon) and not promised:  # no guarantee has a δ
+    delta = accountant.total_delta(run.delta for run in runs)
+    epsilon = _epsilon(spent, delta, relation)
+    if math.isinf(epsilon) and delta < LEAST_DELTA:  # where there is no guarantee, nothing of it is left to the tables
         delta = 0.0
     return Claim(
         "local" if all(run.model == "local" for run in runs) else "central",

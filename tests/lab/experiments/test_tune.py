@@ -282,7 +282,7 @@ def test_the_cost_of_a_search_is_said_in_words(found):
     plans = promised("laplace", 1.0), promised("laplace", 1.0)
     assert with_prices(found, *plans).privacy == (
         "On real devices, one run of the best plan costs ε = 1; the 2 trials, each a run of the same people, together "
-        "ε = 2; with the run that follows, ε = 3 (unit user, replace-one). Reporting how well each trial did would come "
+        "ε = 2; with the run that follows, ε = 3 (δ = 1.4e-17, unit user, replace-one). Reporting how well each trial did would come "
         f"on top. {CHEAPER}"
     )
     mixed = with_prices(found, promised("laplace", 1.0), FCF).privacy

@@ -22,7 +22,7 @@ from tacit.lab.experiments.trial import Trial, trial
 from tacit.lab.experiments.variants import Variant, check_fit, make_variant, setting_error
 from tacit.lab.plans.loader import load_plan
 from tacit.metrics.definitions import parse
-from tacit.privacy.accounting.accountant import compose
+from tacit.privacy.accounting.accountant import compose, total_delta
 from tacit.privacy.accounting.events import Relation
 from tacit.privacy.claim import Unit
 from tacit.privacy.price import Price
@@ -72,7 +72,7 @@ def total_cost(prices: Sequence[Price], delta: float | None = None) -> SearchCos
     ε = 0; unit user, replace-one
     """
     costly = [one.whole for one in prices if any(stage.event is not None for stage in one.stages)]
-    delta = max((claim.delta for claim in costly), default=0.0) if delta is None else delta
+    delta = total_delta(claim.delta for claim in costly) if delta is None else delta
     if not costly:
         return SearchCost(0.0, delta, len(prices))
     spent = [part for one in prices for stage in one.stages for part in stage.spent]

@@ -32,6 +32,7 @@ from tacit.privacy.accounting.closed_form import parallel as parallel
 from tacit.privacy.accounting.closed_form import pure_sum as pure_sum
 from tacit.privacy.accounting.closed_form import unamplified as unamplified
 from tacit.privacy.accounting.events import (
+    LEAST_DELTA,
     CorrelatedGaussian,
     Drawn,
     Event,
@@ -87,9 +88,10 @@ def compose(spent: Iterable[tuple[Event, int]], delta: float, relation: Relation
     replace-one. A cohort of fixed size is analysed under replace-one only.
 
     What events state as `gap` and `silence` is taken off δ first. Where δ = 0, nothing can be: a total of pure ε then holds
-    but for the gap, which is far below any δ in use.
+    but for the gap, which is far below any δ in use. A δ as small as a gap is one, and counts as 0.
     """
     check_delta_range(delta)
+    delta = delta if delta >= LEAST_DELTA else 0.0
     spent = tuple(spent)
     return _compose(_tidy(spent, relation), _lost(spent, relation), delta, relation)
 
@@ -118,6 +120,13 @@ class Lost(NamedTuple):
     def without_draws(self) -> "Lost":
         """The same where sampling is not counted on."""
         return self._replace(of_silence=0.0)
+
+
+def total_delta(deltas: Iterable[float]) -> float:
+    """The δ of several claims together: the largest that was given up, or, where none was, all that tables leave of pure ε."""
+    deltas = tuple(deltas)
+    largest = max(deltas, default=0.0)
+    return largest if largest >= LEAST_DELTA else math.fsum(deltas)
 
 
 def gap_delta(spent: Iterable[tuple[Event, int]], relation: Relation = "replace_one") -> float:
