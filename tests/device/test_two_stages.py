@@ -42,7 +42,8 @@ def small(name, **first):
 def test_an_open_first_stage_voids_the_plan_and_the_conditional_claim_stands_beside_it():
     cost, alone = price(choose("dp-privrec-two-paper"), 4832), price(choose("dp-privrec-paper"), 4832).whole
     assert cost.whole.epsilon == math.inf
-    (beside,) = cost.beside
+    beside, chosen = cost.beside
+    assert "however the cohorts are chosen" in " ".join(chosen.conditions)
     assert beside.epsilon == alone.epsilon < 1
     assert beside.conditions[0] == "only if what stage 1 learned were public, and it was not"
     page = to_markdown(card(cost))
@@ -58,7 +59,8 @@ def test_the_claim_covers_all_but_the_volunteers(name, words):
     assert cost.whole.conditions[0].startswith("for all other users, each replaced by any user: ")
     assert words in cost.whole.conditions[0]
     assert str(agreed) in cost.whole.conditions[0]
-    (beside,) = cost.beside
+    beside, chosen = cost.beside
+    assert "however the cohorts are chosen" in " ".join(chosen.conditions)
     assert beside.epsilon == math.inf
     assert beside.conditions[0].startswith("for volunteers: ")
 
@@ -69,7 +71,9 @@ def test_two_private_stages_are_composed_by_one_accountant(devices):
     stages = [next(claim.epsilon for claim in claims if claim.per == "run") for claims in cost.claims]
     assert max(stages) < cost.whole.epsilon <= 8.0
     assert cost.whole.epsilon < sum(stages)
-    assert cost.beside == ()
+    (chosen,) = cost.beside
+    assert "however the cohorts are chosen" in " ".join(chosen.conditions)
+    assert chosen.epsilon >= cost.whole.epsilon
     assert price(choose("dp-privrec-one"), devices).whole.epsilon <= 8.0
 
 
