@@ -6,6 +6,7 @@ underscore, folders, and files without such a class are helpers, and never liste
 
 import importlib
 import inspect
+import os
 import pkgutil
 import warnings
 from functools import cache
@@ -28,6 +29,8 @@ class Plugins(Generic[T]):
     def __init__(self, package: ModuleType, base: type[T], kind: str) -> None:
         """`kind` is the word for one of them, as in "mechanism"."""
         self.package, self.base, self.kind = package, base, kind
+        self._read: list[tuple[str, list[str]]] = []  # the folders and their files when they were last searched
+        self._classes: dict[str, type[T]] = {}
 
     def names(self) -> list[str]:
         """Every name, sorted."""
@@ -55,6 +58,14 @@ class Plugins(Generic[T]):
             self.package.__path__.append(str(folder))
 
     def _found(self) -> dict[str, type[T]]:
+        """The class of each name; folders are searched again where a file came or went."""
+        files = [(folder, _files(folder)) for folder in self.package.__path__]
+        if files != self._read:
+            self._classes = self._search()
+            self._read = files
+        return self._classes
+
+    def _search(self) -> dict[str, type[T]]:
         files = [m.name for m in pkgutil.iter_modules(self.package.__path__) if not m.ispkg]
         return {
             name: defined
@@ -66,6 +77,14 @@ class Plugins(Generic[T]):
 def plugin_name(defined: type) -> str:
     """The name of a plug-in: that of its file."""
     return defined.__module__.rpartition(".")[2]
+
+
+def _files(folder: str) -> list[str]:
+    """The names in a folder; none where it does not exist."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 @cache
