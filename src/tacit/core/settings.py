@@ -10,6 +10,7 @@ import typing
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
+from functools import cache
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -114,7 +115,7 @@ def takes(part: type, name: str, value: Any) -> bool:
     if name not in known:
         return False
     try:
-        _check(name, value, typing.get_type_hints(part)[name], known[name].metadata["setting"])
+        _check(name, value, _types(part)[name], known[name].metadata["setting"])
     except PlanError:
         return False
     return True
@@ -130,12 +131,18 @@ def fill(part: type[Part], values: Mapping[str, Any], where: str, **fixed: Any) 
     for name, field in known.items():
         if name not in values and field.default is MISSING:
             raise PlanError(f"{where}.{name} is missing; {_rule_text(field.metadata['setting'])}.")
-    hints = typing.get_type_hints(part)
+    hints = _types(part)
     checked = {
         name: _check(f"{where}.{name}", value, hints[name], known[name].metadata["setting"])
         for name, value in values.items()
     }
     return part(**fixed, **checked)
+
+
+@cache
+def _types(part: type) -> dict[str, Any]:
+    """The type of each field."""
+    return typing.get_type_hints(part)
 
 
 def _check(name: str, value: Any, kind: Any, rule: Mapping[str, Any]) -> Any:
