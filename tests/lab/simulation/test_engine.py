@@ -68,7 +68,7 @@ def test_same_seed_same_result_on_any_chunk_size_and_bucket_choice(weights, opti
     plan = fcf(weights=weights, sampler={"sampler": "fixed", "count": 20})
     one = run(plan)
     every_bucket(monkeypatch)
-    other = run(plan, **options)
+    other = run(plan, performance=Performance(**options))
     assert len(one.buckets) == 1
     assert len(other.buckets) > (1 if options.get("grid") != (64,) else 0)
     close(one.params, other.params)
