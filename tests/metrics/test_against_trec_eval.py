@@ -97,7 +97,7 @@ def test_a_protocol_with_repeats_is_graded_like_ranx(repeats):
     run = simulate("popularity", split.train, quiet=True)
     answers = way.evaluate(run, split)
     among = np.unique(split.train.items)
-    devices, lists = top_lists(run, split, 10, among=among, again=repeats == "all")
+    devices, lists = top_lists(run, split, 10, among=among, with_seen=repeats == "all")
     truth = {str(u): {str(t): 1} for u, t in zip(split.test.device, split.test.target)}
     shown = {str(u): {str(item): 10.0 - at for at, item in enumerate(row)} for u, row in zip(devices, lists)}
     assert set(truth) == set(shown)
