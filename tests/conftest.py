@@ -14,8 +14,8 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).resolve().
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
-# A test runs a program a few times, so it is compiled quickly rather than well. `make test-slow` sets XLA_FLAGS to nothing:
-# its tests run for long, and those marked `bitwise` run again on the programs that users get.
+# A test runs a program a few times, so it is compiled quickly rather than well. `make test-slow` runs those marked `bitwise`
+# again with XLA_FLAGS set to nothing, on the programs that users get.
 QUICKLY = (
     "--xla_backend_optimization_level=0",
     "--xla_llvm_disable_expensive_passes=true",

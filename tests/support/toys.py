@@ -1,5 +1,6 @@
 """Small worlds whose right answers are known, and the pieces to run one device by hand."""
 
+import os
 from functools import cache
 
 import jax
@@ -71,6 +72,11 @@ def seeded_step(method, mechanism, stage: int, broadcast, home, own):
     """One device's round as the simulator plays it."""
     noise = seeded_noise_key(home, stage, broadcast.round)
     return step(method, mechanism, stage, broadcast, home, own, noise)
+
+
+def compiled_quickly() -> bool:
+    """Whether programs are compiled quickly rather than as users get them."""
+    return "optimization_level=0" in os.environ.get("XLA_FLAGS", "")
 
 
 def close(one, other, tolerance: float = 1e-5) -> None:
