@@ -138,7 +138,7 @@ def test_the_library_asks_as_the_evaluation_above_does():
     expected = StaticEvaluation(world).hit_rates()
     log = drop_quick_repeats(world)
     day, protocol = days_of(log), load_protocol("seqmf")
-    protocol = replace(protocol, offer=lambda split, seed: SeenBefore(split, plus_target=True))
+    protocol = replace(protocol, make_candidates=lambda split, seed: SeenBefore(split, plus_target=True))
     split = replace(protocol.split(world), train=take(log, day <= day.max() - 21))
     for row, name in zip(expected, ("random", "mru", "mfu", "sr", "sr-od")):
         found = protocol.evaluate(simulate(load_plan(name), split.train, quiet=True), split).metrics

@@ -24,7 +24,7 @@ from tacit.lab.experiments.search import Range, draw_settings, parse_search
 from tacit.lab.experiments.trial import trial
 from tacit.lab.experiments.tune import CHEAPER, Tuning, metric_of, total_cost, tune
 from tacit.lab.plans.loader import choose, load_plan
-from tacit.privacy.accounting.accountant import compose
+from tacit.privacy.accounting.accountant import compose, total_delta
 from tacit.privacy.price import price
 
 LOG = taste_groups(users=70, items=40, events=12)
@@ -186,7 +186,7 @@ def test_no_question_of_the_test_part_is_asked_or_learned_from_before_the_last(p
         seen.append(set(np.concatenate(parts).tolist()))
         return ask(self, run, split, seed)
 
-    monkeypatch.setattr(Protocol, "ask", spy)
+    monkeypatch.setattr(Protocol, "evaluate", spy)
     tune("itemknn", log, {"hyper.neighbours": [2, 3]}, protocol=protocol, metric="NDCG@10", quiet=True)
     assert len(seen) == 3
     assert [bool(events & held) for events in seen] == [False, False, True]
@@ -236,7 +236,7 @@ def test_the_bill_is_the_accountants(plans, relation):
     bill = total_cost(prices)
     spent = [part for one in prices for stage in one.stages for part in stage.spent]
     assert bill.relation == relation
-    assert bill.delta == max(one.whole.delta for one in prices)
+    assert bill.delta == total_delta(one.whole.delta for one in prices)
     assert bill.epsilon == compose(spent, bill.delta, relation).epsilon
     assert bill.runs == 2
     for one in prices:
