@@ -25,8 +25,8 @@ from tacit.lab.evaluation.scoring import ranks
 from tacit.lab.evaluation.splits import leave_last_out, train_on_organisations
 from tacit.lab.experiments.transfer import transfer_gain
 from tacit.lab.plans.loader import choose, load_plan
-from tacit.lab.runs.run import simulate
-from tacit.lab.runs.storage import read_run_folder, save_run
+from tacit.lab.runs.run import Run, simulate
+from tacit.lab.runs.storage import save_run
 from tacit.lab.simulation.federation import Performance
 from tacit.nets.neural.text import LENGTH, hashed_vectors, tokens_of
 from tacit.nets.sequence.encoder import Words, distinct_vectors
@@ -509,7 +509,7 @@ def test_a_new_organisation_evaluates_locally_first(log):
     assert not np.array_equal(seen.broadcast, seen.adapted)
     for name, leaf in run.params.items():  # nothing was sent
         np.testing.assert_array_equal(leaf, there[name])
-    with pytest.raises(DataError, match=r"gain asks one organisation, got 3; pick its people first"):
+    with pytest.raises(DataError, match=r"transfer_gain takes one organisation, got 3; select its users first"):
         transfer_gain(run, leave_last_out(log, recent=6))
 
 
@@ -533,7 +533,7 @@ def test_a_saved_run_restores_its_word_vectors(tmp_path):
     )
     learners = organisations(with_word_vectors(log, file))
     run = simulate(choose("fedavg-seqrec", {**TINY, "rounds": 1}), learners, quiet=True)
-    again = read_run_folder(save_run(run, tmp_path / "run"))
+    again = Run.load(save_run(run, tmp_path / "run"))
     np.testing.assert_array_equal(again.method.vectors, run.method.vectors)
 
 
