@@ -400,7 +400,10 @@ def test_the_signed_scale_of_rows_counts_the_rows_they_lack():
         ({"mechanism": "harmony"}, "privacy of harmony must give epsilon"),
         ({"mechanism": "qharmony"}, "privacy of qharmony must give epsilon"),
         ({"mechanism": "kashin"}, "privacy of kashin must give epsilon"),
-        ({"mechanism": "harmony", "epsilon": 0.0}, r"privacy.epsilon must be at least 1e-06 and at most 1e\+06, got 0.0"),
+        (
+            {"mechanism": "harmony", "epsilon": 0.0},
+            r"privacy.epsilon must be at least 1e-06 and at most 1e\+06, got 0.0",
+        ),
         ({"mechanism": "harmony", "epsilon": 1.0, "k": 0}, "privacy.k must be at least 1, got 0"),
         ({"mechanism": "qharmony", "epsilon": 1.0, "form": "paper"}, "a promise that form = 'paper' cannot keep"),
         ({"mechanism": "qharmony", "form": "paper"}, "epsilon_of_signs must be given for form = 'paper'"),
