@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tacit.core import integer_grid as ig
 from tacit.core.integer_grid import Grid, l2_grid
+from tacit.core.sparse_rows import Rows, dense_tree
 
 pytestmark = pytest.mark.bitwise
 
@@ -220,3 +221,18 @@ def test_one_person_s_part_is_within_one_person_and_a_sum_survives_floats():
         np.testing.assert_array_equal(ig.to_people_grid(sent[name]), total[name])
     big = ig.from_people_grid({"a": jnp.array([2**30, -(2**30), 2**24 - 1, 12_345_677])}, jnp.int32(1))["a"]
     assert ig.to_people_grid(big).tolist() == [2**24 - 1, 1 - 2**24, 2**24 - 1, 12_345_677]
+
+
+def test_rows_that_are_named_twice_count_as_zero():
+    """Each of them would be within the bound, and their sum beyond it."""
+    value = jnp.ones((3, 2))
+    for index, sound in (
+        ([0, 2, 5], True),
+        ([1, 5, 5], True),
+        ([2, 2, 5], False),
+        ([3, 1, 5], False),
+        ([-1, 4, 5], False),
+    ):
+        vector, rest = ig.values_of({"items": Rows(jnp.array(index, jnp.int32), value, 5)})
+        assert bool(vector.any()) == sound
+        assert dense_tree(ig.with_values(vector, rest))["items"].shape == (5, 2)

@@ -14,19 +14,24 @@ from support.noise_vectors import COINS, EXP_NEG, GAUSSIAN, LAPLACE
 from support.tables import masses
 from tacit.core import chacha
 from tacit.errors import PlanError
+from tacit.privacy.accounting.accountant import gap_delta
+from tacit.privacy.accounting.events import Pure
 from tacit.privacy.mechanisms._parts import discrete_noise
 from tacit.privacy.mechanisms._parts.discrete_noise import (
-    delta_of_tables,
     discrete_laplace,
-    exp_neg,
     gaussian_from_words,
+    laplace_from_words,
+    rounded_gaussian,
+    spare_pairs,
+)
+from tacit.privacy.mechanisms._parts.noise_grid import GAP, MOST_NUMBERS
+from tacit.privacy.mechanisms._parts.noise_tables import (
+    exp_neg,
+    gaussian_factors,
     gaussian_table,
     gaussian_table_above,
     laplace_coin,
-    laplace_from_words,
     laplace_table,
-    rounded_gaussian,
-    spare_pairs,
 )
 
 pytestmark = pytest.mark.bitwise
@@ -313,9 +318,10 @@ def test_both_neighbours_reach_the_same_integers():
 def test_what_the_tables_leave_goes_into_delta():
     table = gaussian_table(65536)
     assert 1e-27 < table.tau < 3.6e-26
-    assert delta_of_tables(table.tau, 32768, 10, 2.0) == pytest.approx(327680 * (1 + math.exp(2)) * table.tau)
-    assert delta_of_tables(table.tau, 10**6, 1000, 20.0) < 1e-7
-    assert delta_of_tables(table.tau, 10, 1, math.inf) == 1.0
+    assert MOST_NUMBERS * table.tau < GAP
+    assert 1000 * GAP * (1 + math.exp(20)) < 1e-6
+    one, other = gap_delta([(Pure(2.0, gap=1e-12), 10)]), gap_delta([(Pure(2.0), 10)])
+    assert (one, other) == (pytest.approx(10 * (1 + math.exp(2)) * 1e-12), 0.0)
 
 
 def test_what_no_table_has_is_refused():
@@ -339,7 +345,7 @@ def test_deviations_are_never_below_what_is_wanted(deviation):
     assert Fraction(deviation) ** 2 <= table.variance <= Fraction(deviation) ** 2 * (1 + Fraction(1, 10**6))
     assert table.reach < 2**31
     assert table.tau < 1e-25
-    assert discrete_noise.gaussian_factors(table.variance)[-1] <= 128**2
+    assert gaussian_factors(table.variance)[-1] <= 128**2
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from tacit.privacy.mechanisms._parts.discrete_noise import AliasTable, GaussianTable, LaplaceTable
+from tacit.privacy.mechanisms._parts.noise_tables import AliasTable, GaussianTable, LaplaceTable
 
 
 def masses(table: AliasTable) -> list[Fraction]:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.core.sparse_rows import is_rows
+from tacit.core.sparse_rows import is_rows, is_sound
 
 CHUNK_ROWS = 2**16  # the most rows that one sum of halves adds without a carry
 _GOLDEN = np.int32(0x4F1BBCDD)  # 2³¹·.618…: an offset that spreads the rounding of neighbours evenly
@@ -63,9 +63,13 @@ def from_vector(vector: jax.Array, like: Any) -> Any:
 
 
 def values_of(update: Any) -> tuple[jax.Array, Any]:
-    """The numbers of an update that may not be zero, and the form to put them back into: of Rows, their values."""
+    """The numbers of an update that may not be zero, and the form to put them back into: of Rows, their values.
+
+    Rows that name a row twice count as zero: their sum would be longer than the numbers that a bound is checked for.
+    """
     leaves, form = jax.tree.flatten(update, is_leaf=is_rows)
-    return to_vector([leaf.value if is_rows(leaf) else leaf for leaf in leaves]).astype(jnp.float32), (leaves, form)
+    parts = [jnp.where(is_sound(leaf), leaf.value, 0) if is_rows(leaf) else leaf for leaf in leaves]
+    return to_vector(parts).astype(jnp.float32), (leaves, form)
 
 
 def with_values(vector: jax.Array, rest: Any) -> Any:

@@ -36,6 +36,12 @@ def is_rows(leaf: object) -> bool:
     return isinstance(leaf, Rows)
 
 
+def is_sound(rows: Rows) -> jax.Array:
+    """Whether the index is what it must be: no row twice, none before the first."""
+    index = rows.index
+    return (index >= 0).all() & ((index[1:] > index[:-1]) | (index[1:] >= rows.rows)).all()
+
+
 def coalesce(index: jax.Array, value: jax.Array, rows: int) -> Rows:
     """Sort by index and sum what shares one; a negative or too large index is padding."""
     index = jnp.where((index < 0) | (index >= rows), rows, index).astype(jnp.int32)

@@ -1,4 +1,4 @@
-"""MRU: most recently used items of this session. Nothing leaves the device."""
+"""MRU: the items used most recently in the current session. Nothing leaves the device."""
 
 from typing import Any, ClassVar
 

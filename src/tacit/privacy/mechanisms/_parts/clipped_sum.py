@@ -49,7 +49,6 @@ from tacit.privacy.mechanisms._parts.correlated_noise import (
     empty_buffers,
     least_steps,
 )
-from tacit.privacy.mechanisms._parts.discrete_noise import GaussianTable
 from tacit.privacy.mechanisms._parts.noise_grid import (
     NoiseGrid,
     add_integers,
@@ -59,6 +58,7 @@ from tacit.privacy.mechanisms._parts.noise_grid import (
     gaussian_grid,
     unit_grid,
 )
+from tacit.privacy.mechanisms._parts.noise_tables import GaussianTable
 from tacit.privacy.mechanisms._parts.summed import IntegerSums, for_each_weight, size_of
 
 WITHIN = "within the clip"  # the count's place beside the leaves of an update; no leaf has a name of three words

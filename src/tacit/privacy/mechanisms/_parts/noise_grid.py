@@ -12,17 +12,16 @@ import numpy as np
 
 from tacit.core.integer_grid import Grid, Norm, add_int64, from_vector, is_int64, l2_grid, sizes_of, widen
 from tacit.errors import PlanError
-from tacit.privacy.mechanisms._parts.discrete_noise import (
+from tacit.privacy.mechanisms._parts.discrete_noise import discrete_laplace, rounded_gaussian
+from tacit.privacy.mechanisms._parts.noise_tables import (
     MAX_SCALE,
     UNIT,
     GaussianTable,
     LaplaceTable,
-    discrete_laplace,
     gaussian_factors,
     gaussian_table,
     gaussian_table_above,
     laplace_table,
-    rounded_gaussian,
 )
 
 MAX_STEPS = 2**20  # the most steps in a clip bound: what float32 still divides
