@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.core.sparse_rows import is_rows, is_sound
+from tacit.core.sparse_rows import Rows, is_rows, is_sound
 
 CHUNK_ROWS = 2**16  # the most rows that one sum of halves adds without a carry
 _GOLDEN = np.int32(0x4F1BBCDD)  # 2³¹·.618…: an offset that spreads the rounding of neighbours evenly
@@ -224,10 +224,37 @@ def sum_int64(numbers: jax.Array, largest: int = 2**31) -> Int64:
     total = zeros_int64(numbers.shape[1:])
     for at in range(0, numbers.shape[0], CHUNK_ROWS):
         rows = numbers[at : at + CHUNK_ROWS]
-        high, low = (rows >> 16).sum(0, dtype=jnp.int32), (rows & 0xFFFF).astype(jnp.uint32).sum(0, dtype=jnp.uint32)
-        upper = Int64(high >> 16, high.astype(jnp.uint32) << 16)
-        total = add_int64(add_int64(total, upper), Int64(jnp.zeros_like(high), low))
+        high, low = (rows >> 16).sum(0, dtype=jnp.int32), _low_half(rows).sum(0, dtype=jnp.uint32)
+        total = add_int64(total, _joined(high, low))
     return total
+
+
+def scatter_int64(rows: Rows, shape: tuple[int, ...], largest: int = 2**31) -> Int64:
+    """The exact sum, of this shape, of many devices' rows of a table, [c, n] and [c, n, ...]; no device names a row twice.
+
+    No number is larger than `largest`. It costs the rows that are there, and one table.
+    """
+
+    def scattered(index: jax.Array, value: jax.Array) -> jax.Array:
+        return jnp.zeros(shape, value.dtype).at[index.reshape(-1)].add(value.reshape(-1, *shape[1:]), mode="drop")
+
+    devices = rows.index.shape[0]
+    if devices <= max(1, (2**31 - 1) // largest):
+        return widen(scattered(rows.index, rows.value))
+    total = zeros_int64(shape)
+    for at in range(0, devices, CHUNK_ROWS):
+        index, value = (leaf[at : at + CHUNK_ROWS] for leaf in (rows.index, rows.value))
+        total = add_int64(total, _joined(scattered(index, value >> 16), scattered(index, _low_half(value))))
+    return total
+
+
+def _low_half(numbers: jax.Array) -> jax.Array:
+    return (numbers & 0xFFFF).astype(jnp.uint32)
+
+
+def _joined(high: jax.Array, low: jax.Array) -> Int64:
+    """high·2¹⁶ + low."""
+    return add_int64(Int64(high >> 16, high.astype(jnp.uint32) << 16), Int64(jnp.zeros_like(high), low))
 
 
 def to_float(numbers: Int64) -> jax.Array:

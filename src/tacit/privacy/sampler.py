@@ -138,9 +138,14 @@ def _generator(seed: int, stage: int, round: int) -> np.random.Generator:
 
 
 class All(Sampler):
-    """All devices, every round."""
+    """All devices, every round.
+
+    With `relation = "add_remove"` neighbours differ by one device's presence, as in `poisson` with a rate of 1: what is
+    released must then not tell how many took part.
+    """
 
     name: ClassVar[str] = "all"
+    relation: Literal["add_remove"] | None = setting(None)
 
     def draw(self, seed: int, stage: int, round: int, devices: int) -> np.ndarray:
         """All ids."""
@@ -153,7 +158,7 @@ class All(Sampler):
 
     def exposure(self, rounds: int, devices: int) -> Exposure:
         """Each device takes part in each round."""
-        return Exposure(self.name, rounds, rounds, devices, devices, "replace_one")
+        return Exposure(self.name, rounds, rounds, devices, devices, self.relation or "replace_one")
 
 
 class Pass(Sampler):

@@ -5,6 +5,7 @@ A rule takes (sum, weight): Σ weight·update with a leading axis k, and Σ weig
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -12,8 +13,10 @@ import jax
 import jax.numpy as jnp
 
 import tacit.server.rules
+from tacit.core.catalog import Catalog
 from tacit.core.plugins import Plugins
 from tacit.core.settings import fill
+from tacit.privacy.price import StagePrice
 
 Estimate = tuple[dict[str, Any], jax.Array]
 
@@ -23,6 +26,7 @@ class Rule(eqx.Module):
 
     former_names: ClassVar[tuple[str, ...]] = ()  # its names in earlier versions, which plans may still use
     former_settings: ClassVar[dict[str, str]] = {}  # former names of settings, and today's
+    noise: float = eqx.field(static=True, default=0.0, kw_only=True)  # of each number of the sum, once it is known
     moves_what_is_sent: ClassVar[bool] = True  # whether updates have the leaves that are trained
     reads_pairs: ClassVar[bool] = False  # whether it needs counts of pairs in the estimate
 
@@ -30,6 +34,11 @@ class Rule(eqx.Module):
     def moves_rows(self) -> bool:
         """Whether each row moves by its own estimate alone, and not at all where that is zero."""
         return False
+
+    def settle(self, noise: float, catalog: Catalog) -> "Rule":
+        """The same rule, told the standard deviation of the noise on each number of the sum, and what is public of the items."""
+        del catalog
+        return replace(self, noise=noise)
 
     @abstractmethod
     def init(self, params: dict) -> Any:
@@ -75,3 +84,12 @@ def build_rule(server: Mapping[str, Any], where: str = "server") -> Rule:
     settings = dict(server)
     name = settings.pop("rule")
     return fill(rule_class(name, where), settings, where)
+
+
+def rule_of(server: Mapping[str, Any], priced: StagePrice, catalog: Catalog) -> Rule:
+    """The rule a stage names, settled for the noise that the stage is priced with."""
+    rule = build_rule(server)
+    if priced.mechanism is None or priced.exposure is None:
+        return rule
+    people = priced.exposure.cohort
+    return rule.settle(priced.mechanism.spread(1, people).noise * people, catalog)

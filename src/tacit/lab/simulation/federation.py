@@ -32,7 +32,7 @@ from tacit.privacy.budget import Budget, Entry
 from tacit.privacy.price import Price, ledger_entry_of, of_simulation, price
 from tacit.privacy.sampler import build_sampler
 from tacit.server.round import Memory, begin
-from tacit.server.rule import build_rule
+from tacit.server.rule import rule_of
 
 COPIED = 0.02  # the cost of a padded event that is copied and not read, relative to one that is read
 
@@ -138,7 +138,8 @@ class Federation:
         self.buckets = [enter_stage(method, number, self.population, bucket, allowed) for bucket in self.buckets]
         self._restore_earlier(number)
         priced = self.price.stages[number]
-        self.memory = begin(priced.mechanism, build_rule(stage.server), stage.trains, self.params)
+        rule = rule_of(stage.server, priced, method.catalog)
+        self.memory = begin(priced.mechanism, rule, stage.trains, self.params)
         if not stage.trains:
             return None
         if priced.raw:

@@ -16,7 +16,7 @@ from tacit.lab.simulation.engine import Job
 from tacit.privacy.price import Price
 from tacit.privacy.sampler import build_sampler
 from tacit.server.round import by_rows
-from tacit.server.rule import build_rule
+from tacit.server.rule import rule_of
 
 _INIT, _HOMES, _NOISE = 0, 1, 2  # what a key of the run is for: no two purposes share one
 
@@ -56,7 +56,7 @@ def check_trains(stage: Stage, params: dict) -> None:
 
 def build_job(stage: Stage, number: int, method: Method, cost: Price, params: dict, length: int) -> Job:
     """What the rounds of a stage need that no round changes; `length` is that of the longest padded history."""
-    rule, mechanism = build_rule(stage.server), cost.stages[number].mechanism
+    rule, mechanism = rule_of(stage.server, cost.stages[number], method.catalog), cost.stages[number].mechanism
     assert mechanism is not None
     weights, update = update_shape(method, params, length)
     if rule.moves_what_is_sent and set(update) != set(stage.trains):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.core.settings import setting
-from tacit.core.sparse_rows import dense_tree
+from tacit.core.sparse_rows import is_rows
 from tacit.errors import PlanError
 from tacit.privacy.accounting.events import CorrelatedGaussian, Event, FixedGaussian, Gaussian
 from tacit.privacy.claim import Claim, Per
@@ -207,7 +207,7 @@ class GaussianMechanism(Clipped):
     def encode(self, key: jax.Array, update: dict, public_state: dict) -> Any:
         """The update's integers; of the form that the price counts on, whatever the method computed."""
         if self.update_form == "nonnegative":
-            update = jax.tree.map(lambda leaf: jnp.maximum(leaf, 0), dense_tree(update))
+            update = jax.tree.map(_at_least_zero, update, is_leaf=is_rows)
         return super().encode(key, update, public_state)
 
     def check_payload(self, payload: Any) -> str:
@@ -290,6 +290,11 @@ class GaussianMechanism(Clipped):
             return (ASKED,)
         within = () if self.quantile is None else ("the server sees whether each update was within the clip bound",)
         return (ASKED, REPORTS, *within)
+
+
+def _at_least_zero(leaf: Any) -> Any:
+    """A leaf of an update with its negative numbers as 0."""
+    return leaf.with_value(jnp.maximum(leaf.value, 0)) if is_rows(leaf) else jnp.maximum(leaf, 0)
 
 
 def _central_words(event: Event) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from tacit.errors import RunError, WireError
 from tacit.privacy.accounting.events import event_to_dict
 from tacit.server.checkpoint import load_checkpoint, save_checkpoint
 from tacit.server.round import Memory, begin, checked_close
-from tacit.server.rule import build_rule
+from tacit.server.rule import rule_of
 from tacit.server.session.enrolment import Enrolment, draw_cohort
 from tacit.server.session.inbox import Inbox
 from tacit.server.session.round_policy import RoundPolicy
@@ -132,7 +132,7 @@ class Session:
 
     @property
     def _rule(self) -> Any:
-        return build_rule(self._stage.server)
+        return rule_of(self._stage.server, self.bundle.price.stages[self.stage], self.bundle.catalog)
 
     @property
     def ready(self) -> bool:

@@ -40,7 +40,7 @@ from tacit.core.integer_grid import (
     values_of,
     with_values,
 )
-from tacit.core.sparse_rows import dense_tree
+from tacit.core.sparse_rows import dense, dense_tree, is_rows
 from tacit.errors import PlanError
 from tacit.privacy.mechanisms._parts.correlated_noise import (
     Correlated,
@@ -64,6 +64,7 @@ from tacit.privacy.mechanisms._parts.summed import IntegerSums, for_each_weight,
 WITHIN = "within the clip"  # the count's place beside the leaves of an update; no leaf has a name of three words
 RATE = 0.2  # of the geometric step, as in the paper
 _FAR = 1e6  # the bound stays within so many times its start, both ways: what is always within must not shrink it to nothing
+FEW = 16  # as many times more rows in a table than in an update, and its sums skip those that are not there
 _PERSON = 16  # the integer that counts one person
 _HALF = _PERSON // 2
 
@@ -146,8 +147,9 @@ class Clipped(IntegerSums):
         grid, (rounding, noise) = self.grid(size_of(update)), jax.random.split(key)
         x, rest = values_of(update)
         q = round_to_grid(jax.random.bits(rounding, (), jnp.uint32), x, clip, grid)
-        payload = dense_tree(with_values(q, rest))
+        payload = jax.tree.map(_dense_unless_few, with_values(q, rest), is_leaf=is_rows)
         if self.place == "local":
+            payload = dense_tree(payload)
             payload = jax.tree.map(jnp.add, payload, from_vector(draw_noise(noise, grid, (size_of(update),)), payload))
         return payload if self.quantile is None else {**payload, WITHIN: within_bit(norm_of(x), clip)}
 
@@ -267,6 +269,11 @@ class Clipped(IntegerSums):
             "deviation_of_count": s,
             "spent_on_count": (self.multiplier / (2 * s)) ** 2 if s else 0.0,
         }
+
+
+def _dense_unless_few(leaf: Any) -> Any:
+    """A table whose rows are few in memory stays as it is: a message holds the whole table in any case, and a sum is faster."""
+    return leaf if is_rows(leaf) and leaf.index.shape[0] * FEW <= leaf.rows else dense(leaf)
 
 
 def _update_of(payload: dict) -> dict:

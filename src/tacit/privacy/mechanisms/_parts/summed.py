@@ -12,6 +12,7 @@ from tacit.core.integer_grid import (
     Int64,
     add_int64,
     is_int64,
+    scatter_int64,
     sum_int64,
     to_numpy,
     zeros_int64,
@@ -75,11 +76,13 @@ class IntegerSums(Mechanism):
         """Count a chunk in, exactly."""
         del weights  # each device counts once
         sums, reports = total
-        largest = self.largest(size_of(payloads) // sent.shape[0])
+        largest = self.largest(size_of(sums))
 
-        def one(sum: Int64, part: jax.Array) -> Int64:
-            heard = sent.reshape((-1,) + (1,) * (part.ndim - 1))
-            return add_int64(sum, sum_int64(jnp.where(heard, part, 0), largest))
+        def one(sum: Int64, part: jax.Array | Rows) -> Int64:
+            if isinstance(part, Rows):
+                heard = part.with_value(jnp.where(_column(sent, part.value), part.value, 0))
+                return add_int64(sum, scatter_int64(heard, sum.low.shape, largest))
+            return add_int64(sum, sum_int64(jnp.where(_column(sent, part), part, 0), largest))
 
         return jax.tree.map(one, sums, payloads, is_leaf=is_int64), reports + sent.sum(dtype=jnp.int32)
 
@@ -108,6 +111,11 @@ class IntegerSums(Mechanism):
         return (
             "" if found <= largest else f"a sum of {count} reports must be at most {largest}, got one of size {found}"
         )
+
+
+def _column(sent: jax.Array, part: jax.Array) -> jax.Array:
+    """Who sent something, shaped to select from [c, ...]."""
+    return sent.reshape((-1,) + (1,) * (part.ndim - 1))
 
 
 def for_each_weight(tree: Any, reports: jax.Array) -> Any:

@@ -1,0 +1,131 @@
+"""Steps: which item follows which, from one noisy sum of everybody's steps between frequent items."""
+
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+
+from tacit.core.catalog import Catalog
+from tacit.core.settings import setting
+from tacit.core.sparse_rows import Rows, coalesce, distinct
+from tacit.device.history import History
+from tacit.device.method import Method, masked
+
+
+class Steps(Method):
+    """score_j = Σ_k fade^k · E[i_k, j], with i_0 the newest of the device's frequent items, i_1 the one before it.
+
+    A first stage counts items (`sends = "counts"`): each device sends its distinct items over the root of their number. From
+    the noisy counts follow the `head`, the items that are frequent enough for what comes, and a weight g_i for each.
+
+    In the next stage a device leaves out the events of other items and adds, for every two events at distance k up to
+    `window`, decay^(k − 1)·g_i·g_j to the cell (i, j). It adds up equal cells, then divides by the L2 norm of them all, so
+    that the table it sends has norm 1, whatever the history. E is the noisy sum of those tables, after the server's rule. In a
+    later round a device sends the cells that are `kept`, which follow from what was released before.
+
+    Items that are not in the head come after it, by their counts. A device adds up the rows of its own recent items, which
+    averages their noise and reveals nothing.
+
+    Paper: the steps are those of SR in Ludewig and Jannach, "Evaluation of session-based recommendation algorithms" (UMUAI
+    2018); a noisy sum of bounded tables, as in McSherry and Mironov, "Differentially private recommender systems" (KDD 2009).
+    """
+
+    catalog: Catalog
+    sends: Literal["steps", "counts"] = setting("steps")
+    most: int = setting(2000, at_least=2)  # items in the head, at most: a message has most² numbers
+    window: int = setting(10, at_least=1)
+    decay: float = setting(0.8, above=0.0, at_most=1.0)
+    recent: int = setting(20, at_least=1)
+    fade: float = setting(0.75, above=0.0, at_most=1.0)
+    nonnegative: ClassVar[bool] = True
+    learns: ClassVar[bool] = True
+    suggested: ClassVar[dict[str, Any]] = {
+        "trains": ["counts", "head", "kept", "steps"],
+        "rounds": 1,
+        "server": {"rule": "steps"},
+    }
+
+    @property
+    def room(self) -> int:
+        """How many items fit into the head."""
+        return min(self.most, self.catalog.n_items)
+
+    def init(self, key: jax.Array) -> dict[str, jax.Array]:
+        """No counts and no steps; the head is the first items, all cells are kept."""
+        del key
+        n, room = self.catalog.n_items, self.room
+        return {
+            "counts": jnp.zeros(n),
+            "head": jnp.arange(room, dtype=jnp.int32),  # item numbers; n is padding
+            "weights": jnp.ones(room),
+            "kept": jnp.ones(room * room, bool),
+            "steps": jnp.zeros(room * room),  # E; the cell (i, j) is at i·room + j
+        }
+
+    def prepare(self, history: History) -> jax.Array:
+        """The items in order, -1 is padding."""
+        return history.items
+
+    def enter(self, key: jax.Array, own: jax.Array) -> dict:
+        """No private state."""
+        del key, own
+        return {}
+
+    def local(self, key: jax.Array, params: dict, local: dict, own: jax.Array) -> tuple[dict, dict, jax.Array]:
+        """Send the counts, or the steps, with an L2 norm of 1 in all."""
+        del key
+        if self.sends == "counts":
+            update = {"counts": _normalised(distinct(own, self.catalog.n_items))}
+        else:
+            update = {"steps": self._steps(params, own)}
+        return local, update, jnp.ones(1)
+
+    def _steps(self, params: dict, items: jax.Array) -> Rows:
+        """The cells between the head items of a history, equal ones added up, with an L2 norm of 1."""
+        head, room = _only_head(self._places(params), items), self.room
+        g = params["weights"]
+        cells, values = [], []
+        for k in range(1, min(self.window, items.shape[0] - 1) + 1):
+            i, j = head[:-k], head[k:]
+            cell = jnp.where((i >= 0) & (j >= 0) & (i != j), i * room + j, -1)
+            cells.append(jnp.where(params["kept"][cell], cell, -1))
+            values.append(self.decay ** (k - 1) * g[i] * g[j])
+        if not cells:
+            return Rows(jnp.full(1, room * room, jnp.int32), jnp.zeros(1), room * room)
+        return _normalised(coalesce(jnp.concatenate(cells), jnp.concatenate(values), room * room))
+
+    def adapt(self, key: jax.Array, params: dict, local: dict, own: jax.Array) -> dict:
+        """Nothing to adapt."""
+        del key, params, own
+        return local
+
+    def score(self, params: dict, local: dict, own: jax.Array, recent: jax.Array, candidates: jax.Array) -> jax.Array:
+        """Σ_k fade^k · E[i_k, ·] in the head; below it, or where no recent item is in it, the counts."""
+        del local, own
+        places, room = self._places(params), self.room
+        latest = jnp.flip(_only_head(places, jnp.flip(recent))[: self.recent])  # of no more than the newest, oldest first
+        age = jnp.arange(latest.shape[0])[::-1]
+        weight = jnp.where(latest >= 0, self.fade**age, 0.0)
+        near = weight @ params["steps"].reshape(room, room)[latest]
+        place, counts = places[candidates], params["counts"]
+        below = near.min() - 1 - (counts.max() - counts[candidates])
+        in_head = (place >= 0) & (latest >= 0).any()
+        return masked(jnp.where(in_head, near[place], below), candidates)
+
+    def _places(self, params: dict) -> jax.Array:
+        """int32[n], where each item is in the head; -1 where it is not."""
+        n = self.catalog.n_items
+        return jnp.full(n, -1, jnp.int32).at[params["head"]].set(jnp.arange(self.room, dtype=jnp.int32), mode="drop")
+
+
+def _only_head(places: jax.Array, items: jax.Array) -> jax.Array:
+    """The places of the head items of a sequence, in order and without gaps; -1 is padding, at the end."""
+    place = jnp.where(items >= 0, places[items], -1)
+    real = place >= 0
+    at = jnp.where(real, jnp.cumsum(real) - 1, items.shape[0])
+    return jnp.full(items.shape, -1, jnp.int32).at[at].set(place, mode="drop")
+
+
+def _normalised(rows: Rows) -> Rows:
+    """The rows with an L2 norm of 1; none where there are none. Equal positions must have been added up before."""
+    return rows.with_value(rows.value / jnp.maximum(jnp.sqrt(jnp.square(rows.value).sum()), 1e-12))
