@@ -193,6 +193,18 @@ def test_few_small_numbers_are_summed_in_32_bits_and_many_in_64():
         np.testing.assert_array_equal(ig.to_numpy(total), chunk.astype(np.int64).sum(0))
 
 
+@pytest.mark.parametrize("largest", [3, 2**20, 2**31 - 1])
+def test_rows_of_many_devices_add_up_exactly(largest):
+    rng = np.random.default_rng(largest)
+    index = np.sort(np.argsort(rng.random((3000, 8)), axis=1)[:, :5], axis=1).astype(np.int32)
+    index[:, 4] = 8  # padding
+    value = rng.integers(-largest, largest, index.shape, endpoint=True).astype(np.int32)
+    found = ig.to_numpy(jax.jit(lambda *leaves: ig.scatter_int64(Rows(*leaves, 8), (8,), largest))(index, value))
+    expected = np.zeros(9, np.int64)
+    np.add.at(expected, index, value)
+    np.testing.assert_array_equal(found, expected[:8])
+
+
 # ---- People ----
 
 

@@ -17,7 +17,20 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE, PAPERS = ROOT / "src" / "tacit", ROOT / "papers" / "tacit_papers"
 # Names that are ordinary English, or settings and parameters as well: only a string that is exactly the name counts.
 WORDS = frozenset(
-    {"none", "random", "popularity", "masks", "handshake", "count", "similarity", "gaussian", "laplace", "sgd", "adam"}
+    {
+        "none",
+        "random",
+        "popularity",
+        "masks",
+        "handshake",
+        "count",
+        "similarity",
+        "gaussian",
+        "laplace",
+        "sgd",
+        "adam",
+        "steps",
+    }
 )
 PLUGINS = {"device/methods": method_names, "privacy/mechanisms": mechanism_names, "server/rules": rule_names}
 PACKAGES = tuple(f"tacit.{folder.replace('/', '.')}" for folder in PLUGINS)

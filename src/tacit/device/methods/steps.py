@@ -42,7 +42,7 @@ class Steps(Method):
     suggested: ClassVar[dict[str, Any]] = {
         "trains": ["counts", "head", "kept", "steps"],
         "rounds": 1,
-        "server": {"rule": "steps"},
+        "server": {"rule": "step_table"},
     }
 
     @property
@@ -103,7 +103,9 @@ class Steps(Method):
         """Σ_k fade^k · E[i_k, ·] in the head; below it, or where no recent item is in it, the counts."""
         del local, own
         places, room = self._places(params), self.room
-        latest = jnp.flip(_only_head(places, jnp.flip(recent))[: self.recent])  # of no more than the newest, oldest first
+        latest = jnp.flip(
+            _only_head(places, jnp.flip(recent))[: self.recent]
+        )  # of no more than the newest, oldest first
         age = jnp.arange(latest.shape[0])[::-1]
         weight = jnp.where(latest >= 0, self.fade**age, 0.0)
         near = weight @ params["steps"].reshape(room, room)[latest]

@@ -1,4 +1,4 @@
-"""steps: a table of which item follows which, from noisy sums of steps; and which cells devices send in the next round."""
+"""step_table: a table of which item follows which, from noisy sums of steps; and which cells devices send in the next round."""
 
 from typing import Any, ClassVar
 

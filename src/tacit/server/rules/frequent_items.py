@@ -1,4 +1,4 @@
-"""head: from noisy counts, the items that are frequent enough for a table of steps between them, and their weights."""
+"""frequent_items: from noisy counts, the items that are frequent enough for a table of steps between them, and their weights."""
 
 import math
 from typing import Any, ClassVar
@@ -10,7 +10,7 @@ from tacit.core.settings import setting
 from tacit.server.rule import Estimate, Rule, scaled
 
 
-class Head(Rule):
+class FrequentItems(Rule):
     """`counts` float32[n], the noisy sum; `head` int32[room], the most frequent items; `weights` float32[room].
 
     An item is in the head where its noisy count is at least θ = max(level·(Σĉ)^¼·σ^¾, sure·σ_c), with σ_c the noise of a count
@@ -33,7 +33,7 @@ class Head(Rule):
     def finish(self, params: dict, estimate: Estimate, n: jax.Array, state: Any) -> tuple[dict, Any]:
         """ĉ, the head and its weights; a later round replaces an earlier one."""
         del n
-        counts, items = scaled(estimate, "sum")["counts"].astype(jnp.float32), params["counts"].shape[0]
+        counts = scaled(estimate, "sum")["counts"].astype(jnp.float32)
         sigma = self.noise * math.sqrt(self.share)
         total = jnp.maximum(counts.sum(), 0.0)
         least = jnp.maximum(self.level * total**0.25 * sigma**0.75, self.sure * self.noise)

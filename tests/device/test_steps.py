@@ -1,0 +1,258 @@
+"""Steps between frequent items: the equations against NumPy, the bound of a message, and that all follows from releases."""
+
+import math
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from support.toys import from_events
+from tacit.core.catalog import Catalog
+from tacit.core.sparse_rows import dense
+from tacit.device.history import plain_history
+from tacit.device.methods.steps import Steps
+from tacit.lab.plans.loader import choose
+from tacit.lab.runs.run import simulate
+from tacit.privacy.accounting.accountant import gaussian_noise
+from tacit.privacy.price import Price, price
+from tacit.server.rules.frequent_items import FrequentItems, frequent, item_weights
+from tacit.server.rules.step_table import StepTable, largest
+
+KEY = jax.random.key(0)
+N = 9
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
+
+
+# ---- the recipe in NumPy, from its formulas ----
+
+
+def counts_of(histories) -> np.ndarray:
+    """Σ over people of their distinct items / √(how many)."""
+    found = np.zeros(N)
+    for items in histories:
+        own = sorted(set(items))
+        found[own] += 1 / math.sqrt(len(own)) if own else 0
+    return found
+
+
+def table_of(items, head, g, window=10, decay=0.8, kept=None) -> np.ndarray:
+    """One person's cells: events outside the head dropped, equal cells merged, then divided by the norm."""
+    place = {item: at for at, item in enumerate(head)}
+    line, table = [place[i] for i in items if i in place], np.zeros((len(head), len(head)))
+    for a, i in enumerate(line):
+        for k in range(1, window + 1):
+            if a + k < len(line) and line[a + k] != i:
+                table[i, line[a + k]] += decay ** (k - 1) * g[i] * g[line[a + k]]
+    if kept is not None:
+        table = np.where(kept, table, 0)
+    return table / np.linalg.norm(table) if table.any() else table
+
+
+def scores_of(E, head, counts, items, recent=20, fade=0.75) -> np.ndarray:
+    """Σ fade^k E[newest head items], other items below by their counts."""
+    place = {item: at for at, item in enumerate(head)}
+    line = [place[i] for i in items if i in place][::-1][:recent]
+    near = sum((fade**k * E[i] for k, i in enumerate(line)), np.zeros(len(head)))
+    below = counts - counts.max() - 1 + near.min()
+    found = below.copy()
+    if line:
+        found[list(head)] = near
+    return found
+
+
+def room_of(head, room):
+    """Padded to the room there is."""
+    return jnp.asarray([*head, *[N] * (room - len(head))], jnp.int32)
+
+
+LENGTH = 16
+
+
+def sent(method, params, items, length=None):
+    padded = np.pad(np.asarray(items, np.int32), (0, (length or len(items) + 1) - len(items)), constant_values=-1)
+    return _sent(method, params, padded)
+
+
+@jax.jit
+def _sent(method, params, items):
+    return method.local(KEY, params, {}, method.prepare(plain_history(items)))[1]
+
+
+def histories_of(rng, people=25):
+    """Short ones with repeats; one is empty, one has a single event."""
+    return [[], [4], *(rng.integers(0, N, length).tolist() for length in rng.integers(2, LENGTH, people))]
+
+
+@pytest.mark.parametrize("window", [1, 10])
+def test_a_device_sends_the_cells_of_the_formula(window):
+    rng = np.random.default_rng(window)
+    method = Steps(Catalog(N), window=window)
+    for items in histories_of(rng):
+        size = int(rng.integers(2, N + 1))
+        head, g, kept = rng.permutation(N)[:size], rng.random(size) + 0.1, rng.random((N, N)) < 0.7
+        weights = jnp.asarray([*g, *np.ones(N - size)])
+        params = {
+            **method.init(KEY),
+            "head": room_of(head, N),
+            "weights": weights,
+            "kept": jnp.asarray(kept.reshape(-1)),
+        }
+        expected = table_of(items, head, g, window, kept=kept[:size, :size])
+        found = np.asarray(dense(sent(method, params, items, LENGTH)["steps"])).reshape(N, N)
+        np.testing.assert_allclose(found[:size, :size], expected, atol=2e-6)
+        assert not found[size:].any()
+        assert not found[:, size:].any()
+
+
+def test_a_device_sends_normalised_counts():
+    method = Steps(Catalog(N), sends="counts")
+    for items in histories_of(np.random.default_rng(0)):
+        found = np.asarray(dense(sent(method, method.init(KEY), items, LENGTH)["counts"]))
+        np.testing.assert_allclose(found, counts_of([items]), atol=1e-6)
+
+
+@pytest.mark.parametrize("items", [[0, 1] * 27, [0, 1, 2] * 18, list(range(N)) * 6, [3] * 9 + [4]])
+def test_the_norm_is_that_of_merged_cells(items):
+    """Divided by the norm of single pairs, a person who goes back and forth would send up to nine times the bound."""
+    method = Steps(Catalog(N))
+    for sends in ("counts", "steps"):
+        (leaf,) = sent(replace(method, sends=sends), method.init(KEY), items, 55).values()
+        assert float(jnp.linalg.norm(dense(leaf))) == pytest.approx(1.0, abs=1e-5)
+        assert float(leaf.value.min()) >= 0
+
+
+# ---- the rules ----
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_head_and_weights_follow_from_noisy_counts(seed):
+    rng = np.random.default_rng(seed)
+    counts, noise = (rng.gamma(0.5, 60, N) - 5).astype(np.float32), float(rng.choice([0.0, 3.0, 20.0]))
+    fewest, room = int(rng.integers(4)), int(rng.integers(2, N + 1))
+    rule = FrequentItems(least=fewest, share=0.05).settle(noise, Catalog(N))
+    params = {"counts": jnp.zeros(N), "head": jnp.arange(room), "weights": jnp.ones(room)}
+    made, _ = rule.finish(params, ({"counts": jnp.asarray(counts)[None]}, jnp.ones(1)), jnp.asarray(5), ())
+    sigma = noise * math.sqrt(0.05)
+    least = max(1.15 * max(counts.sum(), 0) ** 0.25 * sigma**0.75, 2.5 * noise)
+    order = np.argsort(-counts, kind="stable")
+    size = int(np.clip((counts >= least).sum(), min(fewest, room), room))
+    assert np.asarray(made["head"])[:size].tolist() == order[:size].tolist()
+    assert (np.asarray(made["head"])[size:] == N).all()
+    shown = np.maximum(np.maximum(counts[order[:size]], 1), noise)
+    np.testing.assert_allclose(np.asarray(made["weights"])[:size], (shown / shown.mean()) ** -0.2, rtol=1e-4)
+    np.testing.assert_array_equal(made["counts"], counts)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
+def test_the_largest_cells_are_kept(share):
+    room = 6
+    rng = np.random.default_rng(int(10 * share))
+    values, among = rng.normal(size=room * room).astype(np.float32), rng.random(room * room) < 0.7
+    found = np.asarray(largest(jnp.asarray(values), jnp.asarray(among), jnp.asarray(share)))
+    many = int(np.round(np.float32(share) * among.sum()))
+    expected = np.zeros(room * room, bool)
+    expected[sorted(np.flatnonzero(among), key=lambda at: -values[at])[:many]] = True
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_two_rounds_keep_what_was_released_and_add_it_up():
+    rng = np.random.default_rng(0)
+    room, first, second = 4, *rng.normal(size=(2, 16)).astype(np.float32)
+    params = {"counts": jnp.zeros(N), "head": jnp.asarray([5, 2, 7, N]), "kept": jnp.ones(16, bool)}
+    params["steps"] = jnp.zeros(16)
+    rule = StepTable(keep=(0.5,))
+    state = rule.init(params)
+    made = []
+    for total in (first, second):
+        params, state = rule.finish(params, ({"steps": jnp.asarray(total)[None]}, jnp.ones(1)), jnp.asarray(3), state)
+        made.append({name: np.asarray(leaf) for name, leaf in params.items()})
+    Y1, Y2 = first.reshape(room, room), second.reshape(room, room)
+    Z = Y1 + 0.2 * Y1.T
+    cells = [(i, j) for i in range(3) for j in range(3) if i != j]  # the fourth place of the head is empty
+    best = sorted(cells, key=lambda cell: -Z[cell])[:3]
+    kept = np.zeros((room, room), bool)
+    kept[tuple(zip(*best))] = True
+    np.testing.assert_array_equal(made[0]["kept"].reshape(room, room), kept)
+    Y = np.where(kept, Y2, 0) + 0.3 * Y1  # noise on cells that nobody sent is no part of it
+    E = np.where(np.eye(room, dtype=bool), 0, Y + 0.2 * Y.T)
+    np.testing.assert_allclose(made[1]["steps"].reshape(room, room), E, rtol=1e-5, atol=1e-6)
+
+
+# ---- whole runs ----
+
+
+@jax.jit
+def scored(method, params, recent):
+    return method.score(params, {}, recent, recent, jnp.arange(N))
+
+
+def little_log(people=30, seed=1):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 14, people)
+    histories = [rng.integers(0, N, length).tolist() for length in lengths]
+    return histories, from_events(np.repeat(np.arange(people), lengths), np.concatenate(histories), n_items=N)
+
+
+def no_noise(plan="steps-once", **settings):
+    quiet = {"mechanism": "gaussian", "clip": 1.0, "noise": 0.0, "update_form": "nonnegative"}
+    sending = {f"{number}.privacy": quiet for number in (1, 2)}
+    return choose(plan, {**sending, **{name.replace("__", "."): value for name, value in settings.items()}})
+
+
+def test_a_run_without_noise_is_the_recipe():
+    histories, log = little_log()
+    plan = no_noise().with_setting("1.hyper.most", 5).with_setting("2.hyper.most", 5)
+    run = simulate(plan, log, quiet=True)
+    counts = counts_of(histories)
+    head = np.argsort(-counts, kind="stable")[:5]
+    shown = np.maximum(counts[head], 1)
+    g = (shown / shown.mean()) ** -0.2
+    Y = np.sum([table_of(items, head, g) for items in histories], axis=0)
+    E = np.where(np.eye(5, dtype=bool), 0, Y + 0.2 * Y.T)
+    np.testing.assert_allclose(run.params["counts"], counts, atol=1e-3)
+    assert np.asarray(run.params["head"]).tolist() == head.tolist()
+    np.testing.assert_allclose(np.asarray(run.params["steps"]).reshape(5, 5), E, atol=2e-2)  # on the grid of integers
+    method = run.method
+    for items in histories[:9]:
+        recent = jnp.asarray([*[-1] * (LENGTH - len(items)), *items], jnp.int32)
+        found = np.asarray(scored(method, run.params, recent))
+        expected = scores_of(
+            np.asarray(run.params["steps"]).reshape(5, 5), head, np.asarray(run.params["counts"]), items
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_head_follows_from_the_noisy_counts_that_were_released():
+    _, log = little_log(people=400)
+    run = simulate(choose("steps-once", {"1.server.least": 2}, epsilon=4.0), log, quiet=True, seed=3)
+    noise = deviations(run.price)[0]
+    counts = jnp.asarray(run.params["counts"])
+    least = max(1.15 * float(counts.sum()) ** 0.25 * (noise * math.sqrt(0.05)) ** 0.75, 2.5 * noise)
+    head = frequent(counts, least, 2, N)
+    np.testing.assert_array_equal(run.params["head"], head)
+    np.testing.assert_allclose(run.params["weights"], item_weights(counts, head, noise, 0.2), rtol=1e-5)
+    exact = counts_of([log.items[a:b].tolist() for a, b in zip(log.offsets, log.offsets[1:])])
+    assert np.abs(np.asarray(counts) - exact).std() == pytest.approx(noise, rel=0.8)
+
+
+# ---- the price ----
+
+
+def deviations(cost: Price) -> list[float]:
+    """The noise of each stage, in units of the bound, which is 1."""
+    return [stage.mechanism.describe()["deviation_of_sum"] for stage in cost.stages if stage.mechanism]
+
+
+def test_the_noise_is_that_of_exact_gaussian_privacy_and_grows_by_root_two_under_replacement():
+    alone = {f"{number}.cohort": {"sampler": "all", "relation": "add_remove"} for number in (1, 2)}
+    replaced, present = (price(choose("steps-once", some, epsilon=2.0), 1000) for some in ({}, alone))
+    sigma = gaussian_noise(2.0, 1e-5)
+    for cost, factor in ((replaced, math.sqrt(2)), (present, 1.0)):
+        assert deviations(cost) == pytest.approx(
+            [factor * sigma / math.sqrt(share) for share in (0.05, 0.95)], rel=2e-3
+        )
+        assert cost.whole.epsilon == pytest.approx(2.0, rel=1e-3)
+    assert replaced.whole.relation == "replace_one"
+    assert present.whole.relation == "add_remove"
