@@ -199,7 +199,9 @@ def test_rows_of_many_devices_add_up_exactly(largest):
     index = np.sort(np.argsort(rng.random((3000, 8)), axis=1)[:, :5], axis=1).astype(np.int32)
     index[:, 4] = 8  # padding
     value = rng.integers(-largest, largest, index.shape, endpoint=True).astype(np.int32)
-    found = ig.to_numpy(jax.jit(lambda *leaves: ig.scatter_int64(Rows(*leaves, 8), (8,), largest))(index, value))
+    found = ig.to_numpy(
+        jax.jit(lambda *leaves: ig.scatter_int64(Rows(leaves[0], leaves[1], 8), (8,), largest))(index, value)
+    )
     expected = np.zeros(9, np.int64)
     np.add.at(expected, index, value)
     np.testing.assert_array_equal(found, expected[:8])
