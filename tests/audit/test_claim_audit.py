@@ -21,11 +21,14 @@ from tacit.core.sparse_rows import dense_tree
 from tacit.errors import PlanError
 from tacit.lab.audits.claim_audit import audit
 from tacit.lab.plans.loader import choose, load_plan, plan_names
+from tacit.privacy.accounting.accountant import compose
+from tacit.privacy.accounting.events import PoissonGaussian
 from tacit.privacy.mechanisms._parts.summed import for_each_weight, size_of
 from tacit.privacy.mechanisms.cooccurrence import RandomizedCooccurrence
 from tacit.privacy.mechanisms.gaussian import GaussianMechanism
 from tacit.privacy.mechanisms.within_organisation import WithinOrganisation
 from tacit.privacy.price import price
+from tacit.privacy.sampler import Fixed, Poisson
 
 # ---- what guesses prove ----
 
@@ -125,15 +128,6 @@ def test_messages_of_their_own_show_much_of_a_claim(mechanism):
     assert 0.25 * 2.0 < found.evidence.proved <= 2.0
 
 
-def test_coins_of_presence():
-    """Poisson cohorts: a canary is there or not."""
-    privacy = {"privacy.mechanism": "gaussian", "privacy.noise": 0.5, "cohort.sampler": "poisson", "cohort.rate": 0.9}
-    found = audit(choose("popularity", privacy), users=10, canaries=300, seeds=range(2))
-    assert found.claim.relation == "add_remove"
-    assert found.evidence.curve is None  # chance draws the cohorts, so normal noise is not all that is claimed
-    assert 1.0 < found.evidence.proved <= found.claim.epsilon
-
-
 def test_correlated_noise_stands():
     """Each canary reports twice, and what all rounds show of it together is weighed."""
     privacy = {"privacy.mechanism": "gaussian", "privacy.epsilon": 8.0, "privacy.correlation": "blt"}
@@ -185,6 +179,13 @@ class NoiseAfterTheStep(GaussianMechanism):
         return super().sum_multiplier / 2
 
 
+class NotClamped(GaussianMechanism):
+    """Counts on updates without negative numbers, and lets them pass."""
+
+    def encode(self, key, update, public_state):
+        return GaussianMechanism.encode(replace(self, update_form=None), key, update, public_state)
+
+
 class MembersForgot(WithinOrganisation):
     @property
     def deviation(self):
@@ -201,12 +202,14 @@ def planted(mutant):
     return lambda real: mutant(**{field.name: getattr(real, field.name) for field in fields(real)})
 
 
+NONNEGATIVE = {"privacy.mechanism": "gaussian", "privacy.epsilon": 4.0, "privacy.update_form": "nonnegative"}
 BY_RULE = choose("fpl-dp", {"rounds": 1, "hyper.triples": 1})
 MUTANTS = [
     (NoiseForgotten, BY_RULE, 250),
     (ClipSkipped, BY_RULE, 250),
     (EachLeafByItself, BY_RULE, 250),
     (NoiseAfterTheStep, BY_RULE, 250),
+    pytest.param(NotClamped, choose("popularity", NONNEGATIVE), 150, marks=pytest.mark.slow),
     pytest.param(MembersForgot, small(load_plan("fedseqrec-dp")), 250, marks=pytest.mark.slow),
     (TooHonest, load_plan("dplcf"), 3000),
 ]
@@ -218,10 +221,128 @@ def test_a_planted_mutant_fails(mutant, plan, canaries):
     assert found.verdict == "FAIL", found
 
 
-@pytest.mark.parametrize("plan", [BY_RULE, load_plan("dplcf")], ids=["fpl-dp", "dplcf"])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        pytest.param(BY_RULE, id="fpl-dp"),
+        pytest.param(load_plan("dplcf"), id="dplcf"),
+        pytest.param(choose("popularity", NONNEGATIVE), id="nonnegative", marks=pytest.mark.slow),
+    ],
+)
 def test_the_same_without_the_mutant_passes(plan):
     found = audit(plan, users=10, canaries=250, seeds=range(3))
     assert found.verdict == "PASS", found
+
+
+# ---- cohorts drawn at random ----
+
+DRAWN = {"privacy.mechanism": "gaussian", "rounds": 20}
+FIXED = choose("popularity", {**DRAWN, "privacy.noise": 4.0, "cohort.sampler": "fixed", "cohort.count": 10})
+POISSON = choose("popularity", {**DRAWN, "privacy.noise": 2.0, "cohort.sampler": "poisson", "cohort.rate": 0.05})
+BOTH = [FIXED, pytest.param(POISSON, marks=pytest.mark.slow)]
+
+
+def audit_draws(plan, **options):
+    return audit(plan, users=20, canaries=200, seeds=range(3), **options)
+
+
+def twice_as_many(kind):
+    def draw(self, seed, stage, round, devices):
+        own = {"count": 2 * self.count} if kind is Fixed else {"rate": 2 * self.rate}
+        return ORIGINAL[kind](replace(self, **own), seed, stage, round, devices)
+
+    return draw
+
+
+def always_the_same(kind):
+    return lambda self, seed, stage, round, devices: ORIGINAL[kind](self, seed, stage, 0, devices)
+
+
+ORIGINAL = {kind: kind.draw for kind in (Fixed, Poisson)}
+
+
+@pytest.mark.parametrize("plan", BOTH)
+def test_an_amplified_claim_stands_and_much_of_it_is_found(plan):
+    found = audit_draws(plan)
+    assert found.passed
+    assert 0.4 * found.claim.epsilon < found.evidence.epsilon <= found.claim.epsilon
+    assert found.asked is not None
+    assert any("however the cohorts are chosen" in words for words in found.asked.claim.conditions)
+    assert 0.6 * found.asked.claim.epsilon < found.asked.evidence.epsilon <= found.asked.claim.epsilon
+    assert found.asked.evidence.proved > 1.0, "and without any assumption about the noise"
+
+
+@pytest.mark.parametrize("plan", BOTH)
+@pytest.mark.parametrize("fault", [twice_as_many, always_the_same])
+def test_draws_other_than_declared_are_refuted(plan, fault, monkeypatch):
+    for kind in ORIGINAL:
+        monkeypatch.setattr(kind, "draw", fault(kind))
+    found = audit_draws(plan)
+    assert not found.tested.passed
+    assert found.asked is not None
+    assert found.asked.passed, "what is claimed without the draws is still true"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", [FIXED, POISSON])
+@pytest.mark.parametrize(
+    ("fault", "amplified"),
+    [(planted(NoiseForgotten), True), (lambda real: replace(real, messages=None), False)],
+    ids=["noise forgotten", "answers without end"],
+)
+def test_other_faults_are_refuted_where_cohorts_are_drawn(plan, fault, amplified):
+    found = audit_draws(plan, swap=fault)
+    assert found.asked is not None
+    assert not found.asked.passed
+    assert found.tested.passed != amplified
+
+
+@pytest.mark.slow
+def test_pure_noise_over_cohorts_that_are_drawn():
+    privacy = {"privacy.mechanism": "laplace", "privacy.place": "central", "privacy.epsilon": 1.0}
+    found = audit_draws(choose("popularity", {**privacy, "cohort.sampler": "fixed", "cohort.count": 40, "rounds": 2}))
+    assert found.passed
+    assert 0.1 * found.claim.epsilon < found.evidence.epsilon
+    assert found.asked is not None
+    assert found.asked.evidence.curve is None, "no normal noise is claimed"
+
+
+@pytest.mark.parametrize(("rate", "noise", "rounds"), [(0.05, 1.0, 30), (0.3, 4.0, 10), (0.9, 2.0, 3)])
+def test_bounds_of_draws_are_never_above_the_price(rate, noise, rounds):
+    rng, best = np.random.default_rng(0), compose([(PoissonGaussian(noise, rate), rounds)], 1e-5, "add_remove").epsilon
+    for _ in range(2):
+        found = evidence.drawn_bound(1 / noise, rng.random((rounds, 2000)) < rate, 1e-5, 0.01)
+        assert 0.7 * best < found <= best
+    again = np.broadcast_to(rng.random(2000) < rate, (rounds, 2000))
+    assert evidence.drawn_bound(1 / noise, again, 1e-5, 0.01) > best
+
+
+def test_bounds_of_draws_of_nobody_are_nothing():
+    nobody = np.zeros((3, 100), bool)
+    assert evidence.drawn_bound(5.0, nobody, 1e-5, 0.01) == 0.0
+    assert evidence.drawn_bound(0.0, ~nobody, 1e-5, 0.01) == 0.0
+    assert evidence.drawn_pure_bound(np.ones(100), np.ones(100, bool), nobody, 1e-5, 0.01) == 0.0
+
+
+def test_the_pure_bound_of_draws_is_never_above_the_price():
+    """Randomised response of ε = 2 behind a draw at .3: ln(1 + .3(e² − 1))."""
+    rng = np.random.default_rng(0)
+    right, drawn = rng.random(4000) < most_accurate(2.0, 0.0), rng.random((10, 4000)) < 0.3
+    assert (
+        0.85 * 1.07 < evidence.drawn_pure_bound(np.ones(4000), right, drawn, 0.0, 0.01) <= np.log1p(0.3 * np.expm1(2.0))
+    )
+
+
+@pytest.mark.parametrize("presence", [True, False])
+@pytest.mark.parametrize("rate", [0.05, 0.5, 0.95])
+def test_scores_without_the_draws_are_likelihood_ratios(rate, presence):
+    """In whatever unit: the odds of a bit of 1 among equal scores are e to the score."""
+    rng = np.random.default_rng(0)
+    bits, drawn = rng.random((1, 400_000)) < 0.5, rng.random((1, 400_000)) < rate
+    moved = 3.0 * drawn * (bits if presence else bits - 0.5)
+    ratio = evidence.drawn_score(7 + 5 * (moved + rng.normal(size=moved.shape)), 3.0, rate, presence)
+    inside = np.abs(ratio - 0.5) < 0.2
+    assert np.log(bits[inside].mean() / (1 - bits[inside].mean())) == pytest.approx(ratio[inside].mean(), abs=0.06)
 
 
 # ---- mistakes, and the command ----
@@ -261,6 +382,17 @@ def test_the_command_prints_a_verdict():
     assert said["verdict"] == "PASS"
     assert said["epsilon_at_least"] <= said["claim"]["epsilon"]
     assert said["evidence"]["canaries"] == 100
+
+
+def test_the_command_says_what_the_server_could_do_otherwise():
+    drawn = ["privacy.noise=4", "cohort.sampler=fixed", "cohort.count=10", "rounds=20"]
+    options = [word for one in drawn for word in ("--set", one)]
+    made = CliRunner().invoke(app, ["audit", "popularity", "--users", "20", "--canaries", "200", *CLI[6:], *options])
+    assert made.exit_code == 0, made.output
+    assert "attacker who does not see who was drawn: " in made.output
+    assert "if the noise is normal and independent of the draws" in made.output
+    assert "without amplification: ε = 8.803" in made.output
+    assert "server that asks every canary in every round: " in made.output
 
 
 def test_the_command_fails_loudly(monkeypatch):

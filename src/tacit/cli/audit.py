@@ -35,21 +35,34 @@ def command(
 
 
 def _print(found: Any) -> None:
-    seen, runs = found.evidence, f"{found.seeds} run{'s' * (found.seeds > 1)}"
+    runs = f"{found.seeds} run{'s' * (found.seeds > 1)}"
     print(f"{found.plan}: {found.claim}")
-    print(
-        f"attacker: {seen.right:,} of {seen.canaries:,} canaries guessed right in {runs}, {seen.accuracy:.1%}, where the claim "
-        f"allows {found.most:.2%}; AUC {seen.auc:.3f}; {seen.tpr:.1%} found at 1 % false alarms"
-    )
-    curve = (
-        "" if seen.curve is None else f"; at least {seen.curve:.2f} if the canaries' noise is normal and independent"
-    )
-    print(f"proved, with {found.confidence:.4g} confidence: ε is at least {seen.proved:.2f}{curve}")
+    if found.asked is None:
+        _print_evidence(found, "attacker", "the canaries' noise is normal and independent", found.tested, runs)
+    else:
+        unseen, normal = "attacker who does not see who was drawn", "the noise is normal and independent of the draws"
+        _print_evidence(found, unseen, normal, found.tested, runs)
+        print(f"without amplification: {found.asked.claim}")
+        asking = "server that asks every canary in every round"
+        _print_evidence(found, asking, "the noise is normal and independent", found.asked, runs)
     print(f"{found.verdict}: {_meaning(found)}")
 
 
+def _print_evidence(found: Any, attacker: str, condition: str, tested: Any, runs: str) -> None:
+    seen = tested.evidence
+    print(
+        f"{attacker}: {seen.right:,} of {seen.canaries:,} canaries guessed right in {runs}, {seen.accuracy:.1%}, where the claim "
+        f"allows {tested.most:.2%}; AUC {seen.auc:.3f}; {seen.tpr:.1%} found at 1 % false alarms"
+    )
+    curve = "" if seen.curve is None else f"; at least {seen.curve:.2f} if {condition}"
+    print(f"proved, with {found.confidence:.4g} confidence: ε is at least {seen.proved:.2f}{curve}")
+
+
 def _meaning(found: Any) -> str:
-    epsilon = f"{found.claim.epsilon:.4g}"
-    if found.passed:
-        return f"nothing here refutes ε = {epsilon}; an attack that fails proves nothing, the accounting does."
-    return f"ε = {epsilon} is refuted; the running code is not what the accounting assumes."
+    refuted = [tested.claim for tested in (found.tested, found.asked) if tested is not None and not tested.passed]
+    if not refuted:
+        return f"nothing here refutes ε = {found.claim.epsilon:.4g}; an attack that fails proves nothing, the accounting does."
+    which = " and ".join(f"ε = {claim.epsilon:.4g}" for claim in refuted)
+    return (
+        f"{which} {'is' if len(refuted) == 1 else 'are'} refuted; the running code is not what the accounting assumes."
+    )

@@ -106,6 +106,11 @@ class Price:
         return tuple(stage for stage in self.stages if not stage.others)
 
     @property
+    def undrawn(self) -> Claim | None:
+        """The claim of the run however the cohorts are chosen; None where none is drawn at random."""
+        return next(iter(_if_chosen(self.stages)), None)
+
+    @property
     def claims(self) -> tuple[tuple[Claim, ...], ...]:
         """For each stage, its claims."""
         return tuple(stage.claims for stage in self.stages)

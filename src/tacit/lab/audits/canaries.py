@@ -27,14 +27,15 @@ LARGE = 1e6  # how large an update is: beyond any bound
 SMALL = 1e-3  # the size in leaves that canaries must share; still beyond any bound
 _TRIED = 256  # canaries by which a shape is chosen
 _GROUP = 64  # patterns held at a time
-Shape = Literal["spots", "signs"]
+Shape = Literal["spots", "signs", "pairs"]
 
 
 class Canary(AtHome):
     """A device whose update is its own pattern, with the sign of its random bit.
 
     `signs` is ±1 on every number. `spots` is one number of every leaf; in leaves that are large enough no two canaries share a
-    number, so that a sum shows each canary separately.
+    number, so that a sum shows each canary separately. `pairs` are two numbers of every leaf with opposite signs, so that
+    the pattern and its opposite are different updates also where a mechanism clamps what is negative.
     """
 
     catalog: Catalog
@@ -67,8 +68,7 @@ class Canary(AtHome):
         if self.shape == "signs":
             key = jax.random.fold_in(jax.random.key(0), number)
             return LARGE * jax.random.rademacher(key, (sum(self._sizes),), jnp.float32) * self._counted
-        parts = [jnp.zeros(size).at[number % size].set(self._height(size)) for size in self._sizes]
-        return jnp.concatenate(parts) * self._counted
+        return jnp.concatenate([self._spots(number, size) for size in self._sizes]) * self._counted
 
     def scores(self, received: jax.Array) -> jax.Array:
         """How similar the received numbers are to each pattern: of float[D], the sum of all, or float[m, D], one by one."""
@@ -91,9 +91,16 @@ class Canary(AtHome):
         """0 where a number is the count of people, which no canary changes; else 1."""
         return np.repeat([0.0 if PEOPLE in leaf.path else 1.0 for leaf in self.update.leaves], self._sizes)
 
+    def _spots(self, number: jax.Array, size: int) -> jax.Array:
+        """A canary's numbers in a leaf of this size."""
+        height, leaf = self._height(size), jnp.zeros(size)
+        if self.shape == "spots":
+            return leaf.at[number % size].set(height)
+        return leaf.at[2 * number % size].add(height).at[(2 * number + 1) % size].add(-height)
+
     def _clear(self, size: int) -> bool:
         """Whether no two canaries meet in a leaf of this size, or it does not matter."""
-        return self.apart or size >= self.canaries
+        return self.apart or size >= self.canaries * (2 if self.shape == "pairs" else 1)
 
     def _height(self, size: int) -> float:
         return LARGE * (1.0 if self._clear(size) else SMALL)
@@ -152,6 +159,13 @@ def in_one_sum(mechanism: Mechanism) -> bool:
     return mechanism.sums_people or mechanism.always_releases
 
 
+def canary_room(mechanism: Mechanism, numbers: int, canaries: int) -> int:
+    """The most canaries that can be distinguished, if the largest leaf of what is sent has so many numbers."""
+    if not in_one_sum(mechanism):
+        return canaries
+    return min(canaries, numbers if mechanism.update_form is None else numbers // 2)
+
+
 def canary_devices(mechanism: Mechanism | None, canaries: int, catalog: Catalog) -> int:
     """How many devices so many canaries are."""
     if mechanism is not None and mechanism.sums_people:
@@ -163,9 +177,10 @@ def design_canaries(mechanism: Mechanism, catalog: Catalog, update: Schema, weig
     """The canaries that are easiest to distinguish under a mechanism."""
     if _by_position(mechanism):
         return CanaryPositions(catalog, update, weights, canaries)
+    shapes: tuple[Shape, ...] = ("spots", "signs") if mechanism.update_form is None else ("pairs",)
     if in_one_sum(mechanism):
-        return (CanaryOrganisation if mechanism.sums_people else Canary)(catalog, update, weights, canaries)
-    shapes: tuple[Shape, ...] = ("spots", "signs")
+        kind = CanaryOrganisation if mechanism.sums_people else Canary
+        return kind(catalog, update, weights, canaries, shapes[0])
     tried = (Canary(catalog, update, weights, canaries, shape, apart=True) for shape in shapes)
     return max(tried, key=partial(_distinguishability, mechanism))
 
