@@ -12,16 +12,22 @@ def claimed(claim: dict[str, Any]) -> str:
     return f"ε = {epsilon} a run, {claim['unit']}, {claim['relation'].replace('_', '-')}, trust: {claim['trust']}"
 
 
+def proved(name: str, found: dict[str, Any]) -> list[str]:
+    """A claim, and what canaries prove against it."""
+    seen = found["evidence"]
+    curve = "–" if seen["curve"] is None else f"{seen['curve']:.2f}"
+    right = f"{seen['accuracy']:.1%} of {seen['canaries']:,}"
+    allowed = f"{found['accuracy_at_most']:.2%}"
+    verdict = "PASS" if found["epsilon_at_least"] <= found["claim"]["epsilon"] else "FAIL"
+    return [name, claimed(found["claim"]), right, allowed, f"{seen['proved']:.2f}", curve, verdict]
+
+
 def one_run() -> str:
     lines = []
     for name, found in read("audit")["one_run"].items():
-        seen = found["evidence"]
-        curve = "–" if seen["curve"] is None else f"{seen['curve']:.2f}"
-        right = f"{seen['accuracy']:.1%} of {seen['canaries']:,}"
-        allowed = f"{found['accuracy_at_most']:.2%}"
-        lines.append(
-            [f"`{name}`", claimed(found["claim"]), right, allowed, f"{seen['proved']:.2f}", curve, found["verdict"]]
-        )
+        lines.append(proved(f"`{name}`", found))
+        if "asked" in found:
+            lines.append(proved("the same, everybody asked in every round", found["asked"]))
     head = ["plan", "claim", "guessed right", "the claim allows", "ε at least", "if normal", "verdict"]
     return table(head, lines)
 
