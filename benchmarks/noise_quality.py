@@ -93,8 +93,8 @@ def main() -> None:
     here, found = Path(__file__).parent.parent, {}
     commit = ["git", "-C", str(asked.before), "rev-parse", "--short", "HEAD"]
     for name in PLANS:
-        noisy = (runs_of(place, name, asked.seeds) for place in (asked.before, here))
-        found[name] = compared(*noisy, runs_of(here, name, asked.seeds, "--silent"))
+        before, after = (runs_of(place, name, asked.seeds) for place in (asked.before, here))
+        found[name] = compared(before, after, runs_of(here, name, asked.seeds, "--silent"))
         print(name, found[name], flush=True)
     commit = subprocess.run(commit, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     write("noise-quality", {"machine": machine(), "before": commit, "items": ITEMS, "plans": found})

@@ -112,7 +112,7 @@ SHORT = ("fpl-dp", "dplcf", "dplcf-ap", "dplcf-paper", "lcf-sp", "lcf-ap")  # th
 )
 def test_a_plan_that_promises_stands(name):
     plan = small(load_plan(name))
-    crowd = any("count" in stage.cohort for stage in plan.stages)  # a cohort is drawn from enough people
+    crowd = any("because" in stage.cohort for stage in plan.stages)  # volunteers are drawn from enough people
     found = audit(plan, users=150 if crowd else 40, canaries=200)
     assert found.passed, found
     assert found.evidence.canaries == 200

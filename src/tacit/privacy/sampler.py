@@ -128,6 +128,11 @@ class Sampler(eqx.Module):
     def exposure(self, rounds: int, devices: int) -> Exposure:
         """How `rounds` rounds of this sampler expose one device."""
 
+    @property
+    def fewest(self) -> int:
+        """The fewest devices that it can draw from."""
+        return 1
+
     def reach(self, devices: int) -> np.ndarray:
         """Which devices may ever take part, bool[devices]; all, by default."""
         return np.ones(devices, bool)
@@ -196,6 +201,11 @@ class Fixed(Sampler):
 
     name: ClassVar[str] = "fixed"
     count: int = setting(at_least=1)
+
+    @property
+    def fewest(self) -> int:
+        """A cohort."""
+        return self.count
 
     def draw(self, seed: int, stage: int, round: int, devices: int) -> np.ndarray:
         """`count` distinct ids, uniformly."""

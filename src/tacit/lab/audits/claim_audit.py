@@ -49,6 +49,7 @@ from tacit.privacy.accounting.events import (
 from tacit.privacy.claim import Claim
 from tacit.privacy.mechanism import mechanism_class
 from tacit.privacy.price import Price, StagePrice
+from tacit.privacy.sampler import sampler_of
 
 USERS, CANARIES, CONFIDENCE = 60, 1000, 0.99
 _ITEMS = 300
@@ -168,8 +169,8 @@ def audit(
 
 def _people(plan: Plan, users: int) -> Population:
     held = any(mechanism_class(stage.privacy["mechanism"]).sums_people for stage in plan.stages)
-    cohorts = [stage.cohort.get("count", 0) for stage in plan.stages if stage.cohort["sampler"] == "fixed"]
-    world = movies(max(users, *cohorts, 0), _ITEMS, silos=_SILOS if held else 0)
+    fewest = max(sampler_of(stage).fewest for stage in plan.stages)
+    world = movies(max(users, fewest), _ITEMS, silos=_SILOS if held else 0)
     return organisations(world) if held else _described(world, plan)
 
 
