@@ -14,12 +14,13 @@ pytest.importorskip("cryptography")
 from support.deployment import Deployment, post, short_world
 from tacit.cli import app, main
 from tacit.deploy.bundle import read_bundle
-from tacit.deploy.certificates import make_certificates, public_keys
+from tacit.deploy.certificates import make_certificates
 from tacit.deploy.preflight import alone_in
-from tacit.deploy.supervisor import FlowerProcess
+from tacit.deploy.supervisor import FlowerProcess, _start_time
 from tacit.device.node.store import Store
 from tacit.errors import DeviceError, PlanError, RunError
 from tacit.lab.plans.loader import choose
+from tacit.server.session.admission import Admission
 from tacit.server.session.session import Session
 
 PLAN = choose("fcf", {"rounds": 1, "hyper.dim": 2})
@@ -53,7 +54,7 @@ def test_a_plan_folder_names_its_server_and_keeps_its_key_apart(tmp_path):
     assert "ε = ∞ per run" in printed
     assert (bundle.people, len(bundle.server)) == (50, 64)
     Store(tmp_path / "home").create().install(tmp_path / "plan")
-    assert not list((tmp_path / "home").rglob("*.key"))
+    assert [path.name for path in (tmp_path / "home").rglob("*.key")] == ["node.key"]  # its own, not the server's
     with pytest.raises(PlanError, match="holds a plan already"):
         tacit("plan", "popularity", "--folder", tmp_path / "plan")
 
@@ -194,15 +195,31 @@ def test_a_run_that_was_killed_while_it_began_begins_again(deployment, monkeypat
 
 
 def test_a_process_left_behind_is_kept_only_where_it_would_be_started_alike(tmp_path):
-    asleep = subprocess.Popen(["sleep", "60"])
+    words = [
+        "sh",
+        "-c",
+        "sleep 60",
+        "sleep",
+        str(tmp_path / "secret"),
+    ]  # as Flower's are started: with the secret's path
+    asleep = subprocess.Popen(words)
     try:
-        note = {"pid": asleep.pid, "port": 1, "arguments": ["--superlink", "here"]}
+        note = {"pid": asleep.pid, "began": _start_time(asleep.pid), "port": 1, "arguments": ["--superlink", "here"]}
         (tmp_path / "sleep.json").write_text(json.dumps(note))
+        until = time.monotonic() + 5
         while not FlowerProcess(tmp_path, "sleep").alive:  # it has a name a moment after it has a number
+            assert time.monotonic() < until
             time.sleep(0.01)
         assert FlowerProcess(tmp_path, "sleep").left_over(["--superlink", "here"])
         assert not FlowerProcess(tmp_path, "sleep").left_over(["--superlink", "there"])
         assert not FlowerProcess(tmp_path, "sleep", port=2).left_over(["--superlink", "here"])
+        (tmp_path / "sleep.json").write_text(json.dumps(note | {"began": "1"}))  # the number was given again
+        assert not FlowerProcess(tmp_path, "sleep").alive
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "elsewhere" / "sleep.json").write_text(json.dumps(note))  # of another folder
+        assert not FlowerProcess(tmp_path / "elsewhere", "sleep").alive
+        (tmp_path / "sleep.json").write_text(json.dumps(note)[:20])  # torn
+        assert not FlowerProcess(tmp_path, "sleep").alive
     finally:
         asleep.kill()
         asleep.wait()
@@ -248,7 +265,7 @@ def test_certificates_vouch_for_the_server_and_know_each_node(tmp_path):
     printed = tacit("certs", tmp_path / "certs", "--host", "127.0.0.1", "--host", "example.org", "--nodes", 2)
     assert "node-2.pub" in printed
     folder = tmp_path / "certs"
-    assert len(set(public_keys(folder))) == 2
+    assert len(Admission(folder).nodes) == 2
     assert {path.stat().st_mode & 0o777 for path in folder.glob("*.key")} == {0o600}
     assert (folder / "node-1.key").read_bytes().startswith(b"-----BEGIN OPENSSH PRIVATE KEY-----")
     context = ssl.create_default_context(cafile=str(folder / "ca.crt"))

@@ -12,12 +12,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from support.deployment import RUN, Deployment, plans, post, short_world, write_history
+from support.deployment import RUN, Deployment, plans, post, short_world, stranger, write_history
 from support.toys import close, compiled_quickly, same
 from tacit.core.catalog import Catalog, Field
 from tacit.core.plan import Plan
 from tacit.deploy.bundle import read_bundle
-from tacit.deploy.messages import Reply, Request, from_plain, to_plain
+from tacit.deploy.messages import Request, from_plain, to_plain
 from tacit.device.ledger.node_ledger import GroupLedger, open_node_ledger
 from tacit.device.method import method_class
 from tacit.device.node.history_file import read_history_file
@@ -363,10 +363,11 @@ def test_terms_are_checked():
 
 
 def test_nobody_enrols_beyond_the_price_or_grows_in_a_run(deployment):
-    with pytest.raises(RunError, match="priced for 9 people; 9 have enrolled, and node new has 1"):
-        deployment.session.enrol(Reply("new", people=1))
+    with pytest.raises(RunError, match=r"priced for 9 people; 9 have enrolled, and node \w{32} has 1"):
+        deployment.session.enrol(stranger(deployment, people=1))
+    node = deployment.nodes[names(deployment)[0]]
     with pytest.raises(RunError, match="enrolled 1 people and now has 2"):
-        deployment.session.enrol(Reply(names(deployment)[0], people=2))
+        deployment.session.enrol(node.store.key(replace(post(node, deployment.session.hello()), people=2)))
 
 
 def test_a_run_of_another_plan_folder_is_not_resumed(deployment, tmp_path):
@@ -421,10 +422,10 @@ def test_only_the_server_that_the_plan_folder_names_is_obeyed(tmp_path):
     bundle = node.store.install(tmp_path / "signed")
     session, sign = Session.begin(tmp_path / "other", bundle), Signer(tmp_path / "server.key")
     assert (tmp_path / "server.key").stat().st_mode & 0o777 == 0o600
-    assert "not signed by the server" in post(node, session.hello()).refused
+    assert post(node, session.hello()).refused == "This device answers its own server alone."
     assert post(node, sign(session.hello())).people == 1
     forged = replace(sign(session.hello()), run="another")
-    assert "not signed by the server" in post(node, forged).refused
+    assert post(node, forged).refused == "This device answers its own server alone."
     with pytest.raises(PlanError, match="stays on that machine"):
         Signer(tmp_path / "nowhere.key")
 
@@ -483,15 +484,15 @@ def test_a_broadcast_that_does_not_fit_is_refused_and_changes_nothing(deployment
 def test_reports_are_checked_against_their_schema(deployment):
     deployment.session.open()
     name = names(deployment)[1]
-    good = post(deployment.nodes[name], deployment.session.request(name))
+    good, sign = post(deployment.nodes[name], deployment.session.request(name)), deployment.nodes[name].store.key
     with pytest.raises(WireError, match="truncated"):
-        deployment.session.receive(replace(good, report=good.report[:-1]))
+        deployment.session.receive(sign(replace(good, report=good.report[:-1])))
     with pytest.raises(WireError, match="oversized"):
-        deployment.session.receive(replace(good, report=good.report + b"\0"))
+        deployment.session.receive(sign(replace(good, report=good.report + b"\0")))
     with pytest.raises(WireError, match="different plans"):
-        deployment.session.receive(replace(good, form="report"))
+        deployment.session.receive(sign(replace(good, form="report")))
     with pytest.raises(WireError, match="a report or a total"):
-        deployment.session.receive(replace(good, form=""))
+        deployment.session.receive(sign(replace(good, form="")))
     assert deployment.session.receive(good) is True
 
 
@@ -501,13 +502,13 @@ def test_a_shard_cannot_count_for_more_people_than_were_asked(deployment):
     many = post(deployment.nodes[three], deployment.session.request(three))
     deployment.session.cohort[two] = deployment.session.cohort[two][:3]
     with pytest.raises(WireError, match="of 3 people must hold at most 3 reports, got 4"):
-        deployment.session.receive(replace(many, name=two))
+        deployment.session.receive(deployment.nodes[two].store.key(many))
 
 
 def test_messages_are_checked():
     good = to_plain(Request("hello", "d", "r"))
     assert from_plain(Request, good) == Request("hello", "d", "r")
-    with pytest.raises(WireError, match="must have version 2, got 1"):
+    with pytest.raises(WireError, match="must have version 3, got 1"):
         from_plain(Request, {**good, "version": 1})
     with pytest.raises(WireError, match="'extra' is missing or unknown"):
         from_plain(Request, {**good, "extra": 1})
@@ -585,7 +586,7 @@ def test_a_key_is_never_copied_to_a_device(deployment):
     (deployment.folder / "bundle" / "server.key").write_text("secret")
     store = Store(deployment.folder / "fresh").create()
     store.install(deployment.folder / "bundle")
-    assert not list(store.path.rglob("*.key"))
+    assert [path.name for path in store.path.rglob("*.key")] == ["node.key"]  # the device's own
 
 
 # ---- budgets and ledgers ----
@@ -605,7 +606,9 @@ def test_who_has_spent_the_budget_falls_silent(people, tmp_path):
         assert name in second.enrolment.members
     second.open()
     for name in second.missing:
-        second.receive(post(deployment.nodes[name], second.request(name)))
+        with pytest.raises(WireError, match="budget of this device covers no message of this run"):
+            second.receive(post(deployment.nodes[name], second.request(name)))
+        assert not (deployment.nodes[name].store.path / "runs" / "second").exists()
     assert second.reported == 0
     assert second.close() is None
 

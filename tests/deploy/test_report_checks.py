@@ -51,7 +51,8 @@ def lie(deployment: Deployment, grid: Grid, names: list[str], value: float, roun
         answer = honest(number, message)
         said = from_record(Reply, answer.content)
         if said.form and said.name in names and said.round == round:
-            answer.content = to_record(with_values(deployment, said, value))
+            lied = with_values(deployment, said, value)
+            answer.content = to_record(deployment.nodes[said.name].store.key(lied))
         return answer
 
     grid.reply = reply
@@ -102,7 +103,7 @@ def test_a_silent_report_has_no_payload_to_check(deployment, monkeypatch):
     reply = post(deployment.nodes[name], deployment.session.request(name))
     form = deployment.bundle.report(0)
     silent = pack(form, unpack(form, reply.report)._replace(sent=np.False_))
-    assert deployment.session.receive(replace(reply, report=silent))
+    assert deployment.session.receive(deployment.nodes[name].store.key(replace(reply, report=silent)))
     assert deployment.session.reported == 0
 
 
@@ -111,7 +112,7 @@ def test_a_node_of_one_person_sends_no_total(deployment):
     one, _, many = deployment.nodes
     total = post(deployment.nodes[many], deployment.session.request(many))
     with pytest.raises(WireError, match=f"node {one[:8]} is refused: A node of one person sends a report, not a total"):
-        deployment.session.receive(replace(total, name=one))
+        deployment.session.receive(deployment.nodes[one].store.key(total))
 
 
 def test_a_close_that_is_not_finite_is_abandoned_and_changes_nothing(deployment):

@@ -207,14 +207,14 @@ def test_a_node_of_another_version_is_told_so_and_does_not_enrol(tmp_path):
             Grid(deployment, lambda number, request: "old" if number == 2 else "reply"),
             log=said.append,
         ).play()
-    assert any("must have version 2, got 1: one side runs another Tacit; update it." in words for words in said)
+    assert any("must have version 3, got 1: one side runs another Tacit; update it." in words for words in said)
     assert list(deployment.session.enrolment.members) == [next(iter(deployment.nodes))]
 
 
 def test_a_device_refuses_a_message_of_another_version(tmp_path):
     deployment = small(tmp_path)
     node = next(iter(deployment.nodes.values()))
-    assert "reads messages of version 2, got 1" in node.reply_to(replace(deployment.session.hello(), version=1)).refused
+    assert "reads messages of version 3, got 1" in node.reply_to(replace(deployment.session.hello(), version=1)).refused
 
 
 # ---- sizes ----

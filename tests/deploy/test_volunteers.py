@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from support.deployment import RUN, Deployment, post, short_world
+from support.deployment import RUN, Deployment, post, short_world, stranger
 from support.toys import close
 from tacit.cli import app
 from tacit.core.plan import Plan
-from tacit.deploy.messages import Reply
 from tacit.device.node.store import Store
 from tacit.errors import DeviceError, PlanError, RunError, WireError
 from tacit.lab.plans.loader import choose
@@ -177,7 +176,7 @@ def test_a_withdrawal_counts_at_once_and_leaves_the_other_stages_alone(deploymen
 @pytest.mark.parametrize("wrong", [b"\0\0\0", np.array([1], "<i4").tobytes(), np.array([0, 0], "<i4").tobytes()])
 def test_volunteers_that_a_node_does_not_hold_are_refused(deployment, wrong):
     with pytest.raises(WireError, match="must name its volunteers from 0 to 0, ascending, each once"):
-        deployment.session.enrol(Reply("new", people=1, volunteers=wrong))
+        deployment.session.enrol(stranger(deployment, people=1, volunteers=wrong))
 
 
 def test_public_histories_are_not_asked_of_devices(tmp_path):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -118,6 +119,12 @@ def seeded_keys(request: Request, homes: Home) -> jax.Array:
 def post(node: Node, request: Request) -> Reply:
     """Pass a request to a node and its reply back, as plain values."""
     return from_plain(Reply, to_plain(node.reply_to(from_plain(Request, to_plain(request)))))
+
+
+def stranger(deployment: Deployment, **values: Any) -> Reply:
+    """The reply of a new node to a hello."""
+    store = Store(deployment.folder / "stranger").create()
+    return store.key(Reply("", nonce=deployment.session.hello().nonce, **values))
 
 
 def write_history(path: Path, world: Population, first: int, count: int) -> None:

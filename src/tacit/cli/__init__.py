@@ -83,5 +83,10 @@ def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def _fail(sentence: str, code: int) -> None:
-    print(sentence, file=sys.stderr)
+    print("\n".join(map(_escaped, sentence.split("\n"))), file=sys.stderr)
     sys.exit(code)
+
+
+def _escaped(line: str) -> str:
+    """A line without control characters, which a terminal might obey."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)

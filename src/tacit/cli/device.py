@@ -31,6 +31,10 @@ def take_part(
         Path | None, typer.Option(help="The certificate of the authority (ca.crt): connect by TLS.")
     ] = None,
     key: Annotated[Path | None, typer.Option(help="The private key of this node, made by `tacit certs`.")] = None,
+    invitation: Annotated[
+        str | None,
+        typer.Option(help="An invitation of the server's operator (`tacit server invite`), to join with a new key."),
+    ] = None,
     volunteer: Annotated[bool, typer.Option(help="Also agree to stages for volunteers only.")] = False,
     share: Annotated[
         float | None, typer.Option(help="The share of items to disclose, as in `tacit device share`.")
@@ -40,13 +44,17 @@ def take_part(
     if context.invoked_subcommand is not None:
         return
     from tacit.cli.common import needs_flower
-    from tacit.deploy.preflight import file_at, split_address
+    from tacit.deploy.preflight import file_at, reach, split_address
 
     needs_flower()
     split_address(server)
     file_at(root, "--root")
     file_at(key, "--key")
+    if root is not None:
+        reach(server, root)
     store = _set_up(home, plan, history)
+    if key is not None:
+        store.use_key(key)
     if budget is not None or days is not None:
         _set_budget(store, budget, days)
     if consent:
@@ -59,7 +67,9 @@ def take_part(
         raise DeviceError(
             "This device does not take part: its owner has not agreed. Add --consent, or run `tacit device join`."
         )
-    _take_part(store, server, root, key)
+    if invitation is not None:
+        _join(store, server, root, invitation)
+    _take_part(store, server, root)
 
 
 def _set_up(home: Path, plan: Path | None, history: Path | None) -> Any:
@@ -99,7 +109,19 @@ def _set_budget(store: Any, budget: float | None, days: float | None) -> None:
     store.limit(Budget(budget, default_delta(people), days))
 
 
-def _take_part(store: Any, server: str, root: Path | None, key: Path | None) -> None:
+def _join(store: Any, server: str, root: Path | None, invitation: str) -> None:
+    """Show an invitation, and be admitted with this device's own key."""
+    from tacit.deploy.preflight import show_invitation
+
+    if root is None:
+        raise DeviceError(
+            "--invitation needs --root, the certificate of the authority: without TLS, others could read it."
+        )
+    show_invitation(server, root, invitation, store.key.line)
+    print(f"node {store.name[:8]} is admitted by {server}")
+
+
+def _take_part(store: Any, server: str, root: Path | None) -> None:
     """Keep a SuperNode running, and reply to its messages."""
     from tacit.deploy.flower_transport import FlowerRuntime
     from tacit.deploy.preflight import alone_in
@@ -109,7 +131,8 @@ def _take_part(store: Any, server: str, root: Path | None, key: Path | None) -> 
 
     end_by_signal()
     arguments = ["--superlink", server, *(["--insecure"] if root is None else ["--root-certificates", str(root)])]
-    arguments += [] if key is None else ["--auth-supernode-private-key", str(key)]
+    # Without TLS, any node may connect, and Flower makes a key of its own; the node's replies are signed either way.
+    arguments += [] if root is None else ["--auth-supernode-private-key", str(store.path / "node.key")]
     with alone_in(store.path / "flower"):
         supernode = FlowerProcess(store.path / "flower", "flower-supernode")
         runtime = FlowerRuntime(
@@ -370,6 +393,7 @@ def recommend(
 ) -> None:
     """Recommend items from the last broadcast and the person's history; nothing is sent, no network is needed."""
     from tacit.cli.common import print_json
+    from tacit.deploy.terminal import printable
     from tacit.device.node.node import Node
     from tacit.device.node.recommend import recommend_on_device
     from tacit.device.ranking import EMPTY
@@ -381,7 +405,7 @@ def recommend(
     if not found:
         typer.echo(f"Nothing to recommend: {EMPTY}.", err=True)
     for rank, (item, score) in enumerate(found, 1):
-        print(f"{rank:>3}  {item:<24} {score:.4f}")
+        print(f"{rank:>3}  {printable(item):<24} {score:.4f}")
 
 
 def _store(home: Path) -> Any:

@@ -1,16 +1,36 @@
-"""`tacit server`: run the rounds of a plan folder with the devices that connect."""
+"""`tacit server`: run the rounds of a plan folder with the devices that connect, and manage who may connect."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 ORDER = 95  # in `tacit --help`
 
 Share = Annotated[float, typer.Option(help="The share of the cohort at which a round closes.")]
+Certs = Annotated[Path, typer.Option(help="The folder made by `tacit certs`, with the keys of the nodes.")]
+NodeName = Annotated[str, typer.Argument(help="A node: its name or the first digits of it, or its file without .pub.")]
 
 
-def command(
+class _RunByDefault(TyperGroup):
+    """`tacit server PLAN` is `tacit server run PLAN`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_RunByDefault,
+    help="Run the rounds of a plan folder with the devices that connect: `tacit server PLAN`. Manage its nodes.",
+    no_args_is_help=True,
+)
+
+
+@app.command()
+def run(
     folder: Annotated[Path, typer.Argument(help="A plan folder, made by `tacit plan NAME --folder DIR`.")],
     out: Annotated[Path, typer.Option(help="A folder for the run; a run that it holds already is resumed.")] = Path(
         "run"
@@ -31,7 +51,7 @@ def command(
     least: Annotated[float, typer.Option(help="The share of the plan's population that must have enrolled.")] = 1.0,
     wait: Annotated[float, typer.Option(help="Seconds to wait for them to enrol.")] = 600.0,
 ) -> None:
-    """Run the rounds of a plan folder with the devices that connect; the run folder can be resumed."""
+    """Run the rounds of a plan folder; the default. The run folder can be resumed."""
     from tacit.cli.common import needs_flower
 
     needs_flower()
@@ -47,71 +67,133 @@ def command(
 
 
 def _supervise(bundle: Any, policy: Any, out: Path, address: str, certs: Path | None, sign: Any) -> None:
-    """Keep a SuperLink running, and run the rounds over it."""
-    from tacit.deploy.flower_transport import FlowerRuntime
+    """Keep a SuperLink running behind the proxy, and run the rounds over it."""
+    from functools import partial
+
+    from tacit.deploy.certificates import warn_of_expiry
+    from tacit.deploy.flower_transport import FlowerRuntime, check_flower, superlink_arguments
     from tacit.deploy.preflight import alone_in, can_listen, split_address
     from tacit.deploy.supervisor import FlowerProcess, end_by_signal, print_line
+    from tacit.server.session.admission import Admission
+    from tacit.server.session.fleet_proxy import FleetProxy, listening
+    from tacit.server.session.flower import register
     from tacit.server.session.session import Session
 
+    check_flower()
     end_by_signal()
-    host, port = split_address(address)
-    near = "127.0.0.1" if host == "0.0.0.0" else host
+    admission = None if certs is None else Admission(certs)
     with alone_in(out / "flower"):
-        link, arguments = FlowerProcess(out / "flower", "flower-superlink", port), _link_arguments(host, out, certs)
-        if not link.left_over(arguments):
-            link.stop()
-            can_listen(address)
-        session = Session.at(out, bundle, policy)
+        can_listen(address)
+        warn_of_expiry([] if certs is None else [certs / "ca.crt", certs / "server.crt"], print_line)
+        link = FlowerProcess(out / "flower", "flower-superlink")
+        session = Session.at(out, bundle, policy, admission)
         print_line(f"run {session.run}: {session.done} of {bundle.rounds} rounds are done")
         for claim in (bundle.price.whole, *bundle.price.beside):
             print_line(str(claim))
-        runtime = FlowerRuntime(
-            f"{near}:{port}", link.secret, None if certs is None else certs / "ca.crt", bundle.largest
-        )
-        with link.kept_up(arguments, print_line):
-            _run_rounds(session, link, runtime, certs, sign)
+        runtime = FlowerRuntime(f"127.0.0.1:{link.port}", link.secret, None, bundle.largest)
+        proxy = FleetProxy(link.port, bundle.largest, admission, partial(register, runtime))
+        with link.kept_up(superlink_arguments(), print_line), listening(proxy, split_address(address), certs):
+            print_line(f"listening on {address}{' with TLS' if certs else ', without TLS: any node may connect'}")
+            _run_rounds(session, link, runtime, sign)
         print_line(f"all {bundle.rounds} rounds are done; the parameters are in {out}")
 
 
-def _run_rounds(session: Any, link: Any, runtime: Any, certs: Path | None, sign: Any) -> None:
+def _run_rounds(session: Any, link: Any, runtime: Any, sign: Any) -> None:
     """Run all rounds; where Flower gives its run up, another one continues."""
     from tacit.deploy.flower_transport import LostError
     from tacit.deploy.supervisor import print_line
     from tacit.server.session.flower import run_session
 
     while not session.finished:
-        link.wait(runtime.address.rpartition(":")[0])
+        link.wait()
         try:
-            _admit_nodes(runtime, certs)
-            print_line(f"listening on {runtime.address}{' with TLS' if certs else ', without TLS'}")
             run_session(session, runtime, sign, print_line)
         except LostError as problem:
             session = session.reopened()
             print_line(f"Flower gave the run up ({problem}); another one continues from round {session.done}")
 
 
-def _link_arguments(host: str, out: Path, certs: Path | None) -> list[str]:
-    kept = [
-        "--host",
-        host,
-        "--database",
-        str(out / "flower" / "link.sqlite"),
-        "--disable-runtime-dependency-installation",
+@app.command()
+def nodes(
+    certs: Certs = Path("certs"),
+    out: Annotated[Path | None, typer.Option(help="A run folder: show who has enrolled in it.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """List the nodes that are admitted, and those that were struck off."""
+    from tacit.cli.common import print_json
+    from tacit.core.run_folder import read_checked
+    from tacit.deploy.terminal import printable
+
+    admission = _admission(certs)
+    enrolled = {}
+    if out is not None and (out / "roll.json").exists():
+        enrolled = {name: people for name, _, people, _ in read_checked(out / "roll.json")}
+    rows = [
+        {
+            "node": name,
+            "file": path.name,
+            "admitted": name in admission.nodes,
+            "places": admission.places.get(name),
+            "enrolled": enrolled.get(name),
+        }
+        for name, path in {**admission.removed, **admission.nodes}.items()
     ]
-    if certs is None:
-        return [*kept, "--insecure"]
-    files = {"--ssl-ca-certfile": "ca.crt", "--ssl-certfile": "server.crt", "--ssl-keyfile": "server.key"}
-    return [
-        *kept,
-        *(word for flag, name in files.items() for word in (flag, str(certs / name))),
-        "--enable-supernode-auth",
-    ]
+    if as_json:
+        print_json(rows)
+        return
+    for row in rows:
+        state = "admitted" if row["admitted"] else "removed"
+        places = "places left to it" if row["places"] is None else f"{row['places']} places"
+        people = "" if row["enrolled"] is None else f", {row['enrolled']} people enrolled"
+        print(f"{row['node']}  {printable(row['file']):<24} {state}, {places}{people}")
 
 
-def _admit_nodes(runtime: Any, certs: Path | None) -> None:
-    """Admit the nodes whose public keys are in the folder, and no others."""
-    from tacit.deploy.certificates import public_keys
-    from tacit.server.session.flower import register
+@app.command()
+def admit(
+    node: Annotated[
+        str, typer.Argument(help="A node of the folder, also one that was struck off, or a file NAME.pub.")
+    ],
+    certs: Certs = Path("certs"),
+    places: Annotated[int | None, typer.Option(help="The number of people that it may enrol.")] = None,
+) -> None:
+    """Admit a node; a running server takes it at once."""
+    print(f"node {_admission(certs).admit(node, places)} is admitted")
 
-    for one in [] if certs is None else public_keys(certs):
-        register(runtime, one)
+
+@app.command()
+def remove(node: NodeName, certs: Certs = Path("certs")) -> None:
+    """Strike a node off; a running server reads nothing from it any more."""
+    print(f"node {_admission(certs).remove(node)} was struck off; `tacit server admit` takes it back")
+
+
+@app.command()
+def invite(certs: Certs = Path("certs")) -> None:
+    """Make an invitation: the first device that shows it is admitted with its own key."""
+    print(_admission(certs).invite())
+
+
+@app.command()
+def rollback(
+    folder: Annotated[Path, typer.Argument(help="The plan folder of the run.")],
+    out: Annotated[Path, typer.Option(help="The run folder; its server is stopped.")] = Path("run"),
+    to: Annotated[int | None, typer.Option(help="After this round; by default the newest sound checkpoint.")] = None,
+) -> None:
+    """Go on with the parameters of an earlier round; the rounds that were played stay played and charged."""
+    from tacit.deploy.bundle import read_bundle
+    from tacit.deploy.preflight import alone_in
+    from tacit.server.session.session import roll_back
+
+    with alone_in(out / "flower"):
+        at = roll_back(out, read_bundle(folder), to)
+    print(f"{out} goes on with the parameters after round {at}")
+
+
+def _admission(certs: Path) -> Any:
+    from tacit.cli.common import needs_flower
+
+    needs_flower()
+    from tacit.deploy.preflight import certificates_at
+    from tacit.server.session.admission import Admission
+
+    certificates_at(certs)
+    return Admission(certs)

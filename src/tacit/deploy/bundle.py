@@ -12,6 +12,7 @@ folder contains no data about a person.
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -26,7 +27,8 @@ from tacit.core.catalog import Catalog, catalog_from_dict, catalog_to_dict
 from tacit.core.messages import Schema, pack_tree, schema_of, unpack_tree
 from tacit.core.plan import Plan
 from tacit.core.run_folder import read_arrays_by_name, write_arrays, write_json, write_text
-from tacit.errors import PlanError
+from tacit.deploy.terminal import printable
+from tacit.errors import PlanError, TacitError
 from tacit.privacy.mechanism import empty_total
 from tacit.privacy.price import Price, price
 from tacit.privacy.sampler import Sampler, Volunteers, build_sampler
@@ -34,6 +36,7 @@ from tacit.privacy.sampler import Sampler, Volunteers, build_sampler
 VERSION = 1
 _OVERHEAD = 65_536  # bytes of a message beside its arrays: names, digests, a sentence, Flower's envelope
 _FILES = ("plan.toml", "catalog.json", "catalog.npz", "params.npz")
+_MOST = {"kit.json": 1 << 24, "plan.toml": 1 << 20, "catalog.json": 1 << 30}  # bytes
 
 
 @dataclass(frozen=True)
@@ -177,9 +180,35 @@ def write_bundle(path: str | Path, bundle: Bundle) -> Bundle:
 
 
 def read_bundle(path: str | Path) -> Bundle:
-    """The plan folder at this path; refuse one that was altered after it was written."""
+    """The plan folder at this path; refuse one that was altered after it was written, or that Tacit did not write."""
     folder = Path(path)
     try:
+        return _read_bundle(folder)
+    except PlanError:
+        raise
+    except (
+        TacitError,
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        IndexError,
+        RecursionError,
+        OverflowError,
+    ) as problem:
+        reason = str(problem) if isinstance(problem, TacitError) else f"{type(problem).__name__}: {problem}"
+        raise PlanError(f"{folder} is not a sound plan folder ({printable(reason)}); copy it anew.") from None
+    except OSError as problem:
+        raise PlanError(f"{folder} cannot be read ({problem.strerror}); copy the plan folder anew.") from None
+
+
+def _read_bundle(folder: Path) -> Bundle:
+    try:
+        for name in ("kit.json", *_FILES):
+            if (folder / name).stat().st_size > _MOST.get(name, math.inf):
+                raise PlanError(
+                    f"{folder / name} has more than {_MOST[name]:,} bytes; it is not part of a plan folder."
+                )
         facts = json.loads((folder / "kit.json").read_text(encoding="utf-8"))
         digest, version = facts.pop("digest"), facts["version"]
         if version != VERSION:
@@ -198,11 +227,42 @@ def read_bundle(path: str | Path) -> Bundle:
             f"{folder} has no {Path(str(problem.filename)).name}: it is not a plan folder; "
             "`tacit plan NAME --folder DIR` makes one."
         ) from None
+    _check_facts(folder, facts, items, plan)
     update_specs = tuple(None if one is None else _update_spec(one) for one in facts["stages"])
     catalog = catalog_from_dict(items, jax.tree.map(jnp.asarray, arrays[0]))
     return Bundle(
         plan, catalog, arrays[1], facts["people"], update_specs, items["names"], facts["began"], facts["server"], digest
     )
+
+
+def _check_facts(folder: Path, facts: dict[str, Any], items: dict[str, Any], plan: Plan) -> None:
+    """Refuse values that no plan folder has, by their type and size, before anything is computed from them."""
+    people, began, server, n_items = facts["people"], facts["began"], facts["server"], items["n_items"]
+    names, specs = items["names"], [one for one in facts["stages"] if one is not None]
+    sizes = [math.prod(shape) for one in specs for shape, _ in one["update"].values()]
+    rules = {
+        "people must be a whole number from 1 to 2³¹": type(people) is int and 0 < people < 2**31,
+        "began must be null or a finite number": began is None or math.isfinite(float(began)),
+        "server must be empty or 64 hexadecimal digits": server == "" or len(bytes.fromhex(server)) == 32,
+        "n_items must be a whole number from 1 to 2³¹": type(n_items) is int and 0 < n_items < 2**31,
+        "names must be null or one text for each item": names is None
+        or (len(names) == n_items and all(type(name) is str for name in names)),
+        "stages must be those of the plan": len(facts["stages"]) == len(plan.stages),
+        "an update must have fewer than 2³¹ numbers": all(0 <= size < 2**31 for size in sizes)
+        and all(
+            type(side) is int and side >= 0 for one in specs for shape, _ in one["update"].values() for side in shape
+        ),
+        "an update must be of numbers": all(
+            np.dtype(kind).kind in "biuf" for one in specs for _, kind in one["update"].values()
+        ),
+        "weights must be a whole number from 0 to 64": all(
+            type(one["weights"]) is int and 0 <= one["weights"] <= 64 for one in specs
+        ),
+        "its words must be printable": plan.name.isprintable() and all(name.isprintable() for name in names or ()),
+    }
+    for rule, kept in rules.items():
+        if not kept:
+            raise PlanError(f"{folder} is not a sound plan folder: {rule}; copy it anew.")
 
 
 def _digest(folder: Path, facts: dict[str, Any]) -> str:

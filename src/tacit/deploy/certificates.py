@@ -7,13 +7,16 @@ node-1.key, .pub …       a key for each node: the public key stays with the se
 
 import ipaddress
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from tacit.deploy.signing import new_node_key
 from tacit.errors import RunError
 
 DAYS = 365
+MONTH = timedelta(days=30)
 
 
 def make_certificates(path: str | Path, hosts: list[str], nodes: int) -> list[Path]:
@@ -33,24 +36,25 @@ def make_certificates(path: str | Path, hosts: list[str], nodes: int) -> list[Pa
 
 def new_node(folder: Path, name: str) -> list[Path]:
     """Write a key for one more node."""
-    ec, _ = _tools()
-    from cryptography.hazmat.primitives import serialization as forms
-
-    made = ec.generate_private_key(ec.SECP384R1())
-    private = made.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.OpenSSH, forms.NoEncryption())
-    public = made.public_key().public_bytes(forms.Encoding.OpenSSH, forms.PublicFormat.OpenSSH)
-    return [_put(folder / f"{name}.key", private), _put(folder / f"{name}.pub", public + b"\n")]
+    return [folder / f"{name}.key", _put(folder / f"{name}.pub", new_node_key(folder / f"{name}.key"))]
 
 
-def public_keys(folder: Path) -> list[bytes]:
-    """The public keys of the nodes that are admitted, in the form that Flower registers."""
-    from cryptography.hazmat.primitives import serialization as forms
+def warn_of_expiry(paths: list[Path], log: Callable[[str], None]) -> None:
+    """Refuse a certificate that has expired; announce one that will within a month."""
+    for path in paths:
+        left = _expires(path) - datetime.now(UTC)
+        if left <= timedelta(0):
+            raise RunError(f"{path} expired on {_expires(path):%Y-%m-%d}; make new certificates with `tacit certs`.")
+        if left < MONTH:
+            log(f"{path} expires on {_expires(path):%Y-%m-%d}, in {left.days} days; make new ones with `tacit certs`")
 
-    found = []
-    for path in sorted(folder.glob("*.pub")):
-        key: Any = forms.load_ssh_public_key(path.read_bytes())
-        found.append(key.public_bytes(forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo))
-    return found
+
+def _expires(path: Path) -> datetime:
+    _, x509 = _tools()
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+    except (OSError, ValueError):
+        raise RunError(f"{path} is not a certificate, or is damaged; name one that `tacit certs` made.") from None
 
 
 def _certificate(x509: Any, name: str, key: Any, issuer: tuple[Any, Any] | None, hosts: list[str]) -> Any:

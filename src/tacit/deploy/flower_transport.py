@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,31 @@ from flwr.supercore.retry import RetryInvoker, exponential
 from flwr.supercore.runtime import RuntimeHttpClient
 
 from tacit.deploy.messages import MessageT, Reply, Request, from_plain, to_plain
+from tacit.errors import RunError
 
+IN_MEMORY = ":flwr-in-memory:"
 HEARTBEAT = 10.0  # seconds; Flower gives a task up after about a minute without
 _RECORD = "letter"  # part of the wire format
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
+
+
+OLDEST, NEWEST = (1, 41), (1, 43)  # the versions of Flower that this file knows: from the first to before the second
+
+
+def check_flower() -> None:
+    """Refuse a Flower that this file does not know: there, the control interface might be open to outsiders."""
+    found = version("flwr")
+    if not OLDEST <= tuple(int(part) for part in found.split(".")[:2]) < NEWEST:
+        supported = " to before ".join(".".join(map(str, one)) for one in (OLDEST, NEWEST))
+        raise RunError(f"A server needs Flower from {supported}, got {found}; install tacit[flower].")
+
+
+def superlink_arguments() -> list[str]:
+    """How a SuperLink is started: on the loopback interface, without TLS, which the proxy in front has.
+
+    What it is sent stays in memory: no report is ever in a file of Flower's.
+    """
+    return ["--host", "127.0.0.1", "--insecure", "--database", IN_MEMORY, "--disable-runtime-dependency-installation"]
 
 
 class LostError(Exception):

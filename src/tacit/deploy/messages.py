@@ -6,13 +6,13 @@ names its plan folder (`digest`), its run and its round, so that each side can r
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
 from tacit.errors import WireError
 
-VERSION = 2
+VERSION = 3
 Kind = Literal["hello", "round", "end"]
 MessageT = TypeVar("MessageT", "Request", "Reply")
 
@@ -32,22 +32,21 @@ class Request:
     public_state: bytes = (
         b""  # the round's public numbers, such as an adaptive clip bound; empty where the stage has none
     )
+    nonce: str = ""  # of a `hello`: a new one each time, which the reply repeats, so that no old reply can be used
+    counter: int = 0  # the highest counter that a reply of this node has had
     signature: bytes = b""  # with the key whose public half is in the plan folder
     version: int = VERSION
 
     def signed_bytes(self) -> bytes:
         """The bytes that a signature covers: every field, each with its length."""
-        values = asdict(self)
-        del values["signature"]
-        parts = [part if isinstance(part, bytes) else str(part).encode() for _, part in sorted(values.items())]
-        return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+        return _signed_bytes(self)
 
 
 @dataclass(frozen=True)
 class Reply:
     """Node to server."""
 
-    name: str  # the node's permanent name
+    name: str  # 32 hexadecimal digits that follow from the node's key; empty in a reply that says nothing
     people: int = 0  # how many people the node holds
     volunteers: bytes = b""  # int32, ascending: which of them volunteer, where the plan has a stage for volunteers
     form: Literal["report", "total", ""] = ""  # one person's report, the total of several, or nothing
@@ -56,7 +55,27 @@ class Reply:
     run: str = ""
     stage: int = 0
     round: int = 0
+    nonce: str = ""  # that of the request
+    counter: int = 0  # how many messages this node has ever entered in its ledger, this one included
+    key: bytes = b""  # the node's public key
+    signature: bytes = b""  # with that key
     version: int = VERSION
+
+    def signed_bytes(self) -> bytes:
+        """The bytes that a signature covers: every field, each with its length."""
+        return _signed_bytes(self)
+
+
+def _signed_bytes(message: Request | Reply) -> bytes:
+    values = asdict(message)
+    del values["signature"]
+    texts = {name: part if isinstance(part, bytes) else _bytes(part) for name, part in values.items()}
+    parts = [type(message).__name__.encode(), *(part for _, part in sorted(texts.items()))]
+    return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+
+
+def _bytes(part: object) -> bytes:
+    return str(part).encode(errors="surrogatepass")
 
 
 def ids_of(data: bytes, people: int) -> np.ndarray | None:
@@ -96,5 +115,10 @@ def from_plain(kind: type[MessageT], values: Mapping[str, Any]) -> MessageT:
         if type(values[name]) is not like:
             raise WireError(
                 f"A message's {name} must be of type {getattr(like, '__name__', like)}, got {type(values[name]).__name__}."
+            )
+        known = get_args(part.type)
+        if known and values[name] not in known:
+            raise WireError(
+                f"A message's {name} must be one of {', '.join(map(repr, known))}, got {values[name][:20]!r}."
             )
     return kind(**values)

@@ -1,6 +1,8 @@
 """Preflight checks before a deployment starts: addresses, files and folders, with one sentence for each problem."""
 
+import http.client
 import socket
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,45 @@ def can_listen(address: str) -> None:
                 f"The server cannot listen on {address} ({problem.strerror}); stop the program that listens there, or choose "
                 "another address with --address."
             ) from None
+
+
+def reach(server: str, root: Path) -> None:
+    """Refuse a server whose certificate is not valid; one that does not answer is waited for later."""
+    try:
+        with (
+            socket.create_connection(split_address(server), timeout=5.0) as plain,
+            _trusting(root).wrap_socket(plain, server_hostname=split_address(server)[0]),
+        ):
+            return
+    except ssl.SSLCertVerificationError as problem:
+        raise RunError(
+            f"The certificate of {server} is not valid ({problem.verify_message}); its operator must renew it, or --root must "
+            "name the authority that made it."
+        ) from None
+    except OSError:
+        return
+
+
+def show_invitation(server: str, root: Path, code: str, line: bytes) -> None:
+    """Show an invitation to the server, with the public key that it is to admit."""
+    host, port = split_address(server)
+    request = http.client.HTTPSConnection(host, port, timeout=30.0, context=_trusting(root))
+    try:
+        request.request("POST", "/v1/tacit/join", code.encode() + b"\n" + line)
+        status = request.getresponse().status
+    except OSError as problem:
+        raise RunError(f"{server} does not answer ({problem}); try again when the server runs.") from None
+    finally:
+        request.close()
+    if status != 200:
+        raise RunError(f"{server} refused the invitation (status {status}): it was used, or is wrong; ask for another.")
+
+
+def _trusting(root: Path) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=str(root))
+    except (ssl.SSLError, OSError):
+        raise RunError(f"--root {root} is not a certificate; name the file ca.crt that `tacit certs` made.") from None
 
 
 def file_at(path: Path | None, option: str) -> None:

@@ -1,16 +1,18 @@
-"""Signing: a plan folder holds the public key of its server, and the server signs every request.
+"""Signing: the server signs every request, and each node every reply.
 
-Needs the `flower` extra, which brings `cryptography`; a plan folder without a key needs nothing.
+The server's public key is in the plan folder. A node's name follows from its public key, so nobody else can answer under
+it. Needs the `flower` extra, which brings `cryptography`; in a plan folder without a key, requests are not signed.
 """
 
+import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tacit.deploy.messages import Request
-from tacit.errors import PlanError
+from tacit.deploy.messages import Reply, Request
+from tacit.errors import DeviceError, PlanError, WireError
 
 Sign = Callable[[Request], Request]
 
@@ -71,6 +73,97 @@ def has_valid_signature(public: str, request: Request) -> bool:
     except InvalidSignature:
         return False
     return True
+
+
+class NodeKey:
+    """A node's private key, which Flower identifies the node by, too; its public half as replies and as files have it."""
+
+    def __init__(self, path: str | Path):
+        try:
+            self._key: Any = _serialization().load_ssh_private_key(Path(path).read_bytes(), None)
+            forms, public = _serialization(), self._key.public_key()
+            self.public = _der(public)
+            self.line = public.public_bytes(forms.Encoding.OpenSSH, forms.PublicFormat.OpenSSH) + b"\n"
+        except FileNotFoundError:
+            raise DeviceError(f"{path} does not exist; name the private key of this node.") from None
+        except Exception:  # damaged in any way
+            raise DeviceError(
+                f"{path} is not a node's private key, or is damaged; restore it, or make another with `tacit certs`."
+            ) from None
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return node_name(self.public)
+
+    def __call__(self, reply: Reply) -> Reply:
+        """The reply with the node's name, key and signature."""
+        named = replace(reply, name=self.name, key=self.public)
+        return replace(named, signature=self._key.sign(named.signed_bytes(), _ecdsa()))
+
+
+def new_node_key(path: str | Path) -> bytes:
+    """Generate a node's private key in a new file that only its owner can read; the public key as a line of text."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    forms = _serialization()
+    made = ec.generate_private_key(ec.SECP384R1())
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(made.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.OpenSSH, forms.NoEncryption()))
+        file.flush()
+        os.fsync(file.fileno())
+    return made.public_key().public_bytes(forms.Encoding.OpenSSH, forms.PublicFormat.OpenSSH) + b"\n"
+
+
+def read_public_key(data: bytes) -> bytes:
+    """A node's public key as replies carry it, from a line of text (OpenSSH) or from PEM, as Flower carries it."""
+    forms = _serialization()
+    load = forms.load_pem_public_key if data.startswith(b"-----") else forms.load_ssh_public_key
+    return _der(load(data))
+
+
+def node_name(public: bytes) -> str:
+    """The name that follows from a node's public key: 32 hexadecimal digits.
+
+    >>> node_name(b"a key")
+    '8fa3aab2faa9b79e0a0398da5b5abd07'
+    """
+    return hashlib.sha256(public).hexdigest()[:32]
+
+
+def check_signature_of_reply(reply: Reply) -> None:
+    """Refuse a reply that is not signed with the key that its name follows from."""
+    from cryptography.exceptions import InvalidSignature
+
+    problem = WireError("A reply is not signed by the node whose name it has; it is ignored.")
+    if len(reply.key) > 1000 or reply.name != node_name(reply.key):
+        raise problem
+    try:
+        key: Any = _serialization().load_der_public_key(reply.key)
+        key.verify(reply.signature, reply.signed_bytes(), _ecdsa())
+    except (InvalidSignature, ValueError, TypeError, AttributeError):
+        raise problem from None
+
+
+def _der(public: Any) -> bytes:
+    forms = _serialization()
+    return public.public_bytes(forms.Encoding.DER, forms.PublicFormat.SubjectPublicKeyInfo)
+
+
+def _serialization() -> Any:
+    try:
+        from cryptography.hazmat.primitives import serialization
+    except ImportError:
+        raise PlanError("A node's key needs the extra 'flower'; install tacit[flower].") from None
+    return serialization
+
+
+def _ecdsa() -> Any:
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.hashes import SHA384
+
+    return ec.ECDSA(SHA384(), deterministic_signing=True)  # the same reply again has the same bytes
 
 
 def _ed25519() -> Any:

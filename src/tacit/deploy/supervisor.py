@@ -12,8 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from tacit.core.run_folder import write_json
+from tacit.deploy.terminal import printable
 from tacit.errors import RunError
 
 LONG = 60.0  # seconds: a process that ends sooner counts as a failed start
@@ -26,16 +28,17 @@ class FlowerProcess:
         self.folder, self.program = folder, program
         self.folder.mkdir(parents=True, exist_ok=True)
         self._note = folder / f"{program}.json"
-        known = json.loads(self._note.read_text(encoding="utf-8")) if self._note.exists() else {}
+        known = _read_note(self._note)
         self.port: int = port or known.get("port") or free_port()
         self._pid: int | None = known.get("pid")
+        self._began: str = known.get("began", "")
         self._before = (known.get("port"), known.get("arguments"))
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
     def secret(self) -> Path:
         """A file that only its owner can read; Flower reads the secret from it, not from the command line."""
-        path = self.folder / "secret"
+        path = self._secret_path
         if not path.exists():
             handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
             with os.fdopen(handle, "wb") as file:
@@ -47,7 +50,16 @@ class FlowerProcess:
         """Whether it runs: as a child process, or left over from a parent that was killed."""
         if self._child is not None:
             return self._child.poll() is None
-        return self._pid is not None and self.program in _command(self._pid)
+        return self._pid is not None and self._is_ours(self._pid)
+
+    def _is_ours(self, pid: int) -> bool:
+        """Whether a process is the one in the note: the same start time, program and folder. Numbers are used again."""
+        words = _command(pid)
+        return self._began == _start_time(pid) != "" and self.program in words and str(self._secret_path) in words
+
+    @property
+    def _secret_path(self) -> Path:
+        return self.folder.absolute() / "secret"
 
     def left_over(self, arguments: list[str]) -> bool:
         """Whether it still runs with the arguments it would be started with now."""
@@ -67,7 +79,9 @@ class FlowerProcess:
             )
         self._pid = self._child.pid
         self._before = (self.port, [*arguments])
-        write_json(self._note, {"pid": self._pid, "port": self.port, "arguments": arguments})
+        self._began = _start_time(self._pid)
+        note = {"pid": self._pid, "began": self._began, "port": self.port, "arguments": arguments}
+        write_json(self._note, note)
 
     @contextlib.contextmanager
     def kept_up(self, arguments: list[str], log: Callable[[str], None]) -> Iterator[None]:
@@ -135,6 +149,27 @@ def _listens(host: str, port: int) -> bool:
         return tried.connect_ex((host, port)) == 0
 
 
+def _read_note(path: Path) -> dict[str, Any]:
+    """The note about a process; one that is torn or malformed counts as none."""
+    types: dict[str, type] = {"pid": int, "began": str, "port": int, "arguments": list}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        whole = all(type(found[name]) is kind for name, kind in types.items()) and found["pid"] > 0
+        return found if whole and 0 < found["port"] < 65536 else {}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return {}
+
+
+def _start_time(pid: int) -> str:
+    """When a process was started, in the system's own words; empty where there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+        return text.rpartition(")")[2].split()[19]  # in clock ticks since the system was started
+    except (OSError, IndexError):
+        found = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+        return found.stdout.strip()
+
+
 def _command(pid: int) -> str:
     """The command line of a process; empty where there is no such process."""
     try:
@@ -155,4 +190,4 @@ def end_by_signal() -> None:
 
 def print_line(text: str) -> None:
     """Print one line with the time of day."""
-    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+    print(f"{time.strftime('%H:%M:%S')} {printable(text)}", flush=True)

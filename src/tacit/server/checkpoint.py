@@ -9,10 +9,10 @@ from tacit.core.run_folder import Folder
 from tacit.server.round import Memory
 
 
-def save_checkpoint(folder: Folder, rounds_done: int, params: dict, memory: Memory, **more: Any) -> None:
+def save_checkpoint(folder: Folder, rounds_done: int, params: dict, memory: Memory, keep: int = 1, **more: Any) -> None:
     """Save the parameters, the server's memory and further arrays of the caller after so many rounds."""
     kept = {"params": params, "rule": {"state": memory.rule}, "dials": memory.public_state}
-    folder.checkpoint(rounds_done, {**kept, **more})
+    folder.checkpoint(rounds_done, {**kept, **more}, keep)
 
 
 def load_checkpoint(folder: Folder, params: dict, memory: Memory) -> tuple[dict, Memory]:

@@ -6,26 +6,29 @@ budget does not cover is refused, and the device sends nothing.
 
 Time comes from the device's clock. Setting the clock back does not renew a budget, because no entry is older than the one
 before it. Setting it forward looks like time passing, and renews a budget with a window. A lifetime budget needs no clock.
+An entry that is more than a year ahead was made while the clock was wrong: it goes on counting, and holds nothing else up.
 """
 
 import math
 import os
 import threading
 import time
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from tacit.device.ledger.journal import Journal, flush_folder
 from tacit.errors import DeviceError
-from tacit.privacy.accounting.events import CorrelatedGaussian, Event, event_from_dict, event_to_dict
+from tacit.privacy.accounting.events import CorrelatedGaussian, Event, Unbounded, event_from_dict, event_to_dict
 from tacit.privacy.budget import DAY, Budget, BudgetTally, Entry
 from tacit.privacy.claim import Relation, Unit
 
 _HEAD = {"kind": "ledger", "version": 1}
+_YEAR = 365 * DAY
+_PLAUSIBLE = 1_767_225_600.0  # 2026-01-01: a clock that shows less was never set
 
 
 class Ledger:
@@ -47,8 +50,10 @@ class Ledger:
         self._places: dict[tuple[str, int, int], int] = {}  # message -> its place among the entries
         self._tally = BudgetTally(budget)
         self._first = 0  # the tally counts the entries from here on; those before have renewed
-        self._newest = -math.inf  # the time of the newest line
+        self._times: list[float] = []  # of all lines, sorted
+        self._by_time: list[Entry] = []  # the entries, sorted by time
         self._erased = 0  # how many entries the last erasure found
+        self._lost = 0  # messages that a copy of this ledger entered, beyond those with an entry here
         self._silent: set[tuple[str, int, int]] = set()  # rounds in which the device was asked and sent nothing
         found, journal.found = journal.found, []
         self._replay(found)
@@ -152,8 +157,24 @@ class Ledger:
                 self._journal.append({"kind": "silent", "run": run, "stage": stage, "round": round})
                 self._silent.add((run, stage, round))
 
-    def erase(self, folder: str | Path) -> int:
-        """Delete everything in a folder but this ledger, then record the erasure; the number of deleted files.
+    @property
+    def messages(self) -> int:
+        """How many messages were ever entered."""
+        return len(self._entries) + self._lost
+
+    def enter_lost(self, pages: Sequence[Entry], lost: int) -> None:
+        """Enter so many messages that a copy of this ledger entered, whatever the budget says; see `lost_entries`."""
+        with self._mutex:
+            for entry in lost_entries(pages, lost, self._places, self._current()[1]):
+                self._journal.append(_to_line(entry))
+                self._enter(entry)
+                lost -= 1
+            if lost:
+                self._journal.append({"kind": "lost", "count": lost})
+                self._lost += lost
+
+    def erase(self, folder: str | Path, own: Collection[str] | None = None) -> int:
+        """Delete these entries of a folder, or all, but this ledger, then record the erasure; the number of deleted files.
 
         Amounts stay, since what was sent stays sent. Earlier messages cannot be sent again: their noise is lost, and with
         fresh noise they would be new messages. The files are unlinked; the disk may keep their content.
@@ -161,15 +182,16 @@ class Ledger:
         with self._mutex:
             self._journal.check()
             now = self._current()[1]
-            gone = clear(Path(folder), self.path)
+            gone = clear(Path(folder), self.path, own)
             self._journal.append({"kind": "erased", "time": now})
-            self._newest, self._erased = now, len(self._entries)
+            insort(self._times, now)
+            self._erased = len(self._entries)
             return gone
 
     def to_dict(self) -> dict[str, Any]:
         """A summary in plain values; infinity is a float."""
         spent, left = self.spent(), self.left()
-        oldest = self._entries[self._first].time if self._first < len(self._entries) else math.inf
+        oldest = self._by_time[self._first].time if self._first < len(self._by_time) else math.inf
         return {
             "entries": dict(Counter(entry.plan for entry in self._entries)),
             "bytes": sum(entry.bytes for entry in self._entries),
@@ -186,7 +208,10 @@ class Ledger:
         events: dict[tuple, Event] = {}  # few events make many lines
         for line in lines:
             if line["kind"] == "erased":
-                self._newest, self._erased = line["time"], len(self._entries)
+                insort(self._times, line["time"])
+                self._erased = len(self._entries)
+            elif line["kind"] == "lost":
+                self._lost += line["count"]
             elif line["kind"] == "silent":
                 self._silent.add((line["run"], line["stage"], line["round"]))
             else:
@@ -196,15 +221,16 @@ class Ledger:
         self._places[entry.run, entry.stage, entry.round] = len(self._entries)
         self._entries.append(entry)
         self._tally.add(entry)
-        self._newest = entry.time
+        insort(self._times, entry.time)
+        insort(self._by_time, entry, key=lambda one: one.time)
 
     def _current(self) -> tuple[BudgetTally, float]:
-        """The tally of entries that count now, and the time: never before the newest entry, so that no budget is renewed by setting the clock back."""
-        now = max(self._clock(), self._newest)
-        first = bisect_right(self._entries, now, key=lambda entry: self.budget.renewal(entry.time))
-        for entry in self._entries[self._first : first]:
+        """The tally of entries that count now, and the time."""
+        now = current_time(self._clock(), self._times)
+        first = bisect_right(self._by_time, now, key=lambda entry: self.budget.renewal(entry.time))
+        for entry in self._by_time[self._first : first]:
             self._tally.add(entry, -1)
-        for entry in self._entries[first : self._first]:  # the clock was set back since the last call
+        for entry in self._by_time[first : self._first]:  # the clock was set back since the last call
             self._tally.add(entry)
         self._first = first
         return self._tally, now
@@ -224,8 +250,21 @@ class Ledger:
         budget = f"a budget of {_number(self.budget.epsilon)} for unit {self.budget.unit} at δ = {self.budget.delta:g}"
         if self._first >= len(self._entries) or self.budget.days is None:
             return budget
-        wait = (self.budget.renewal(self._entries[self._first].time) - now) / DAY
+        wait = (self.budget.renewal(self._by_time[self._first].time) - now) / DAY
         return f"{budget}, which begins to renew in {wait:.3g} days"
+
+
+def current_time(clock: float, times: Sequence[float]) -> float:
+    """The time: never before the newest of these sorted times, so that no budget is renewed by setting the clock back.
+
+    Times more than a year ahead are left out, unless the clock was never set.
+
+    >>> now = 2e9
+    >>> current_time(now, [now - 5, now + 60]) - now, current_time(now, [now - 5, now + 50 * _YEAR]) - now
+    (60.0, 0.0)
+    """
+    known = bisect_right(times, clock + _YEAR) if clock >= _PLAUSIBLE else len(times)
+    return max(clock, times[known - 1]) if known else clock
 
 
 def check_participation(entry: Entry, reported: Iterable[int]) -> None:
@@ -263,16 +302,49 @@ def _finite(values: dict[str, Any]) -> dict[str, Any]:
     return {name: "inf" if value == math.inf else value for name, value in values.items()}
 
 
-def clear(folder: Path, keep: Path) -> int:
-    """Delete the content of a folder, except one file and the folders that contain it; the number of deleted files."""
+def lost_entries(
+    pages: Sequence[Entry], lost: int, known: Collection[tuple[str, int, int]], now: float
+) -> Iterator[Entry]:
+    """Entries for so many messages that another copy of a ledger has, and this one has not.
+
+    They may be any of `pages` that is not entered. Where these are fewer, nobody knows what the others were: one entry
+    without a bound stands for them.
+    """
+    unknown = [page for page in pages if (page.run, page.stage, page.round) not in known]
+    for page in unknown[:lost]:
+        yield replace(page, time=now, digest="lost")
+    if lost > len(unknown):
+        event, run = Unbounded("sent by a copy of this device"), f"lost-{len(known)}"
+        yield replace(
+            pages[0], time=now, run=run, stage=0, round=0, event=event, epsilon=math.inf, rounds=1, digest="lost"
+        )
+
+
+def clear(folder: Path, keep: Path, own: Collection[str] | None = None) -> int:
+    """Delete these entries of a folder, or all, except one file and the folders that contain it; the number of deleted files."""
     if not folder.is_dir():
         raise DeviceError(f"{folder} must be the folder of a device, and is not a folder; nothing was erased.")
     try:
-        return _clear(folder, keep)
+        if own is None:
+            return _clear(folder, keep)
+        return sum(_clear_entry(folder / name, keep) for name in sorted(own))
     except OSError as problem:
         raise DeviceError(
             f"{folder} was not erased completely ({problem.strerror}); fix the cause, then erase again."
         ) from None
+
+
+def _clear_entry(path: Path, keep: Path) -> int:
+    if path.is_dir() and not path.is_symlink():
+        gone = _clear(path, keep)
+        if not any(path.iterdir()):
+            path.rmdir()
+    else:
+        gone = int((path.exists() or path.is_symlink()) and not (path.exists() and path.samefile(keep)))
+        if gone:
+            path.unlink()
+    flush_folder(path.parent)
+    return gone
 
 
 def _clear(folder: Path, keep: Path) -> int:

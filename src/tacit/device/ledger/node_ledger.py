@@ -5,9 +5,9 @@ again.
 """
 
 import json
-import math
 import time
-from collections.abc import Callable, Sequence
+from bisect import insort
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +16,7 @@ import numpy as np
 
 from tacit.core.run_folder import plain
 from tacit.device.ledger.journal import Journal
-from tacit.device.ledger.ledger import Ledger, check_participation, clear
+from tacit.device.ledger.ledger import Ledger, check_participation, clear, current_time, lost_entries
 from tacit.device.ledger.population_ledger import Ledgers, page_from_dict
 from tacit.errors import DeviceError
 from tacit.privacy.accounting.events import CorrelatedGaussian, event_to_dict
@@ -44,12 +44,21 @@ class NodeLedger(Protocol):
         """Record that these people were asked for this message and sent none."""
         ...
 
+    @property
+    def messages(self) -> int:
+        """How many messages were ever entered."""
+        ...
+
+    def enter_lost(self, pages: Sequence[Entry], lost: int) -> None:
+        """Charge everyone for so many messages that a copy of this ledger entered: `pages`, newest first, may be among them."""
+        ...
+
     def summary(self) -> dict[str, Any]:
         """The spending so far, in plain values."""
         ...
 
-    def erase(self, folder: Path) -> int:
-        """Delete everything in a folder but the ledger, and return the number of files; earlier messages cannot be sent again."""
+    def erase(self, folder: Path, own: Collection[str]) -> int:
+        """Delete these entries of a folder, and return the number of files; earlier messages cannot be sent again."""
         ...
 
     def close(self) -> None:
@@ -85,13 +94,22 @@ class PersonLedger:
         if who.size:
             self.ledger.note_silence(page.run, page.stage, page.round)
 
+    @property
+    def messages(self) -> int:
+        """As in `NodeLedger`."""
+        return self.ledger.messages
+
+    def enter_lost(self, pages: Sequence[Entry], lost: int) -> None:
+        """As in `NodeLedger`, for one person."""
+        self.ledger.enter_lost(pages, lost)
+
     def summary(self) -> dict[str, Any]:
         """The summary of the ledger."""
         return self.ledger.to_dict()
 
-    def erase(self, folder: Path) -> int:
-        """Delete everything but the ledger, which records it."""
-        return self.ledger.erase(folder)
+    def erase(self, folder: Path, own: Collection[str]) -> int:
+        """Delete these entries, which the ledger records."""
+        return self.ledger.erase(folder, own)
 
     def close(self) -> None:
         """Close the ledger."""
@@ -110,7 +128,8 @@ class GroupLedger:
         self._entered: dict[tuple[str, int, int], str] = {}
         self._rounds: dict[tuple[str, int, int], list[int]] = {}  # of a run, stage and row, where noise is correlated
         self._silent: dict[tuple[str, int, int], list[int]] = {}  # the rows of those who were asked and sent nothing
-        self._newest = -math.inf
+        self._times: list[float] = []  # of all lines, sorted
+        self._lost = 0  # messages that a copy of this ledger entered, beyond those with an entry here
         for line in self._journal.found:
             self._take(line)
         self._rows = self._enrol([str(user) for user in users])
@@ -143,11 +162,29 @@ class GroupLedger:
             raise DeviceError(
                 f"Ledger: this message is beyond the budget of {int((room[who] < 1).sum())} of its people."
             )
-        entry = replace(page, time=self._now(), digest=digest)
+        self._write(replace(page, time=self._now(), digest=digest), self._rows[who].tolist())
+
+    def _write(self, entry: Entry, rows: list[int]) -> None:
         values = {**asdict(entry), "event": event_to_dict(entry.event)}
-        line = {"kind": "reports", "entry": plain(values), "who": self._rows[who].tolist()}
+        line = {"kind": "reports", "entry": plain(values), "who": rows}
         self._journal.append(line)
         self._take(line)
+
+    @property
+    def messages(self) -> int:
+        """As in `NodeLedger`."""
+        return len(self._entered) + self._lost
+
+    def enter_lost(self, pages: Sequence[Entry], lost: int) -> None:
+        """As in `NodeLedger`; every person is charged, whoever was asked."""
+        known = {key for key in self._entered}
+        for entry in lost_entries(pages, lost, known, self._now()):
+            self._write(entry, self._rows.tolist())
+            lost -= 1
+        if lost:
+            line = {"kind": "lost", "count": lost}
+            self._journal.append(line)
+            self._take(line)
 
     def note_silence(self, page: Entry, who: np.ndarray) -> None:
         """Write one line for all of them."""
@@ -167,8 +204,8 @@ class GroupLedger:
         self._journal.close()
 
     def _now(self) -> float:
-        """The time, never before the newest entry, so that setting the clock back renews no budget."""
-        return max(self._clock(), self._newest)
+        """The time; see `current_time`."""
+        return current_time(self._clock(), self._times)
 
     def _enrol(self, users: list[str]) -> np.ndarray:
         """The row of each person; a new person gets a permanent one."""
@@ -186,8 +223,11 @@ class GroupLedger:
             self._names += line["names"]
             return
         if line["kind"] == "erased":
-            self._newest = line["time"]
+            insort(self._times, line["time"])
             self._entered = dict.fromkeys(self._entered, "erased")
+            return
+        if line["kind"] == "lost":
+            self._lost += line["count"]
             return
         if line["kind"] == "silent":
             self._silent[line["run"], line["stage"], line["round"]] = line["who"]
@@ -201,7 +241,7 @@ class GroupLedger:
                 self._rounds.setdefault((*key, row), []).append(entry.round)
         self._pages[key] = entry  # the newest: a budget with a window renews after the last message
         self._entered[(*key, entry.round)] = entry.digest
-        self._newest = entry.time
+        insort(self._times, entry.time)
 
     def _ledgers(self) -> Ledgers:
         counts = np.full((len(self._names), len(self._pages)), -1, np.int64)
@@ -210,9 +250,9 @@ class GroupLedger:
             counts[list(rows), column] = list(rows.values())
         return Ledgers(self._names, tuple(self._pages.values()), counts)
 
-    def erase(self, folder: Path) -> int:
-        """Delete everything but the ledger, then record the erasure; amounts and names stay."""
-        gone = clear(folder, self._journal.path)
+    def erase(self, folder: Path, own: Collection[str]) -> int:
+        """Delete these entries of a folder but the ledger, then record the erasure; amounts and names stay."""
+        gone = clear(folder, self._journal.path, own)
         line = {"kind": "erased", "time": self._now()}
         self._journal.append(line)
         self._take(line)

@@ -45,7 +45,7 @@ def reply_message(node: Node, message: Message) -> Message:
     try:
         reply = node.reply_to(from_record(Request, message.content))
     except WireError as problem:
-        reply = Reply(node.store.name, refused=str(problem))
+        reply = Reply("", refused=str(problem))
     return Message(to_record(reply), reply_to=message)
 
 

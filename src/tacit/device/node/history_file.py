@@ -19,6 +19,7 @@ from tacit.device.history import History
 from tacit.errors import DataError, unknown
 
 _READERS = {".csv": pl.read_csv, ".parquet": pl.read_parquet}
+_FINITE = "must be a finite number in every row; leave the row out, or the whole column"
 
 
 @dataclass(frozen=True)
@@ -48,15 +49,18 @@ def read_history_file(path: str | Path, bundle: Bundle) -> NodeHistories:
     if not table.height:
         raise DataError(f"{path} holds no events; a history has at least one.")
     table = table.with_columns(_user=pl.col("user_id") if "user_id" in table.columns else pl.lit(0))
+    if table["_user"].null_count():
+        raise DataError(f"{path}: every event must name its user, got {table['_user'].null_count()} that do not.")
     if "datetime" in table.columns:
-        table = table.with_columns(_time=_seconds(table["datetime"])).sort("_time", maintain_order=True)
+        times = _finite(_seconds(table["datetime"]), "datetime", path)
+        table = table.with_columns(_time=times).sort("_time", maintain_order=True)
     users = sorted(table["_user"].unique().to_list(), key=str)
     place = table["_user"].replace_strict(users, list(range(len(users))), return_dtype=pl.Int64).to_numpy()
     order = np.argsort(place, kind="stable")
     table = table[order]
     offsets = np.concatenate([[0], np.cumsum(np.bincount(place, minlength=len(users)))])
     times = table["_time"].to_numpy() if "_time" in table.columns else None
-    labels = table["label"].cast(pl.Float32).to_numpy() if "label" in table.columns else None
+    labels = _numbers(table["label"], "label", path).to_numpy() if "label" in table.columns else None
     context, person = (
         _columns(table, fields, path) for fields in (bundle.catalog.event_fields, bundle.catalog.person_fields)
     )
@@ -87,11 +91,12 @@ def _read(path: Path) -> pl.DataFrame:
     if path.suffix not in _READERS:
         raise DataError(f"A history must be a .csv or .parquet file, got {path.name!r}.")
     try:
-        return _READERS[path.suffix](path)
+        return _READERS[path.suffix](path, glob=False)  # a name is the name of one file, whatever characters it has
     except FileNotFoundError:
         raise DataError(f"{path} does not exist; name the file that holds the history.") from None
-    except pl.exceptions.PolarsError as problem:
-        raise DataError(f"{path} cannot be read: {str(problem).splitlines()[0]}.") from None
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as problem:
+        reason = (str(problem).splitlines() or [type(problem).__name__])[0]
+        raise DataError(f"{path} cannot be read: {reason}.") from None
 
 
 def _seconds(column: pl.Series) -> pl.Series:
@@ -143,4 +148,18 @@ def _column(table: pl.DataFrame, field: Field, path: str | Path) -> np.ndarray:
         known = {value: float(place) for place, value in enumerate(field.values)}
         places = table[field.name].replace_strict(list(known), list(known.values()), default=-1.0)
         return places.cast(pl.Float32).to_numpy()[:, None]
-    return table.select(names).cast(pl.Float32).to_numpy()
+    return table.select(_numbers(table[name], name, path).alias(name) for name in names).to_numpy()
+
+
+def _numbers(column: pl.Series, name: str, path: str | Path) -> pl.Series:
+    """A column of finite numbers."""
+    try:
+        return _finite(column.cast(pl.Float32), name, path)
+    except pl.exceptions.PolarsError:
+        raise DataError(f"{path}: {name} {_FINITE}.") from None
+
+
+def _finite(column: pl.Series, name: str, path: str | Path) -> pl.Series:
+    if column.null_count() or not column.is_finite().all():
+        raise DataError(f"{path}: {name} {_FINITE}.")
+    return column

@@ -48,6 +48,10 @@ class RefusalError(DeviceError):
     """A reason to refuse a request that the server may read."""
 
 
+class UnsignedError(DeviceError):
+    """The request is not signed by a server of this device, which is told nothing."""
+
+
 class Node:
     """The people of a node's folder, replying to requests.
 
@@ -62,24 +66,39 @@ class Node:
         self._prepared: dict[tuple[str, int], batch.PreparedHistories] = {}  # digest, stage
 
     def reply_to(self, request: Request) -> Reply:
-        """The reply to a request. It never raises: a problem on this machine goes into its own log, not to the server."""
-        reply = Reply(self.store.name, run=request.run, stage=request.stage, round=request.round)
+        """The signed reply to a request. It never raises: a problem on this machine goes into its own log, not to the server.
+
+        Whoever did not sign the request is told nothing, not even the node's name.
+        """
+        reply = Reply("", run=request.run, stage=request.stage, round=request.round, nonce=request.nonce)
         try:
-            bundle = self._admit(request)
-            if request.kind == "hello":
-                return self._introduce(bundle, reply)
-            if request.kind == "end":
-                params = bundle.unpack_params(request.params)
-                self._begun(bundle, request, self.people(bundle))[0].keep_broadcast(params)
-                return reply
-            form, report = self._round(bundle, request)
-            return replace(reply, form=form, report=report)
+            self._check_signature(request)
+            sign = self.store.key
+        except Exception as problem:
+            self._log(f"{type(problem).__name__}: {problem}")
+            return Reply("", refused="This device answers its own server alone.")
+        try:
+            return sign(self._reply(request, reply, sign.name))
         except RefusalError as problem:
             self._log(str(problem))
-            return replace(reply, refused=str(problem))
+            return sign(replace(reply, refused=str(problem)))
         except Exception as problem:  # its text may quote a history: the server learns only that it happened
             self._log(f"{type(problem).__name__}: {problem}")
-            return replace(reply, refused="This device failed to make a report; the reason is in its own log.")
+            return sign(replace(reply, refused="This device failed to make a report; the reason is in its own log."))
+
+    def _reply(self, request: Request, reply: Reply, name: str) -> Reply:
+        """The reply to a request of this device's own server."""
+        bundle = self._admit(request, name)
+        if request.kind == "hello":
+            return self._introduce(bundle, reply)
+        if request.kind == "end":
+            kept = self.store.run(request.run)
+            if not kept.exists or kept.digest != bundle.digest:
+                raise RefusalError("This device took no part in this run; it keeps nothing of it.")
+            kept.keep_broadcast(bundle.unpack_params(request.params))
+            return reply
+        form, report, counter = self._round(bundle, request)
+        return replace(reply, form=form, report=report, counter=counter)
 
     def people(self, bundle: Bundle) -> NodeHistories:
         """The histories as their owners' choices let methods see them; the same object until a file or a choice changes."""
@@ -154,7 +173,21 @@ class Node:
                 f"Stage {request.stage + 1} is for volunteers only, and the request names a person who does not volunteer."
             )
 
-    def _admit(self, request: Request) -> Bundle:
+    def _check_signature(self, request: Request) -> None:
+        """Refuse a request that is not signed for its plan folder or, where that is not installed, for any that is."""
+        installed = self.store.digests()
+        asked = [request.digest] if request.digest in installed else installed
+        keys = [self._bundle(digest).server for digest in asked]
+        if not any(not key or has_valid_signature(key, request) for key in keys):
+            raise UnsignedError("This request is not signed by the server whose key is in the plan folder.")
+
+    def _bundle(self, digest: str) -> Bundle:
+        """An installed plan folder, read once."""
+        if digest not in self._bundles:
+            self._bundles[digest] = self.store.bundle(digest)
+        return self._bundles[digest]
+
+    def _admit(self, request: Request, name: str) -> Bundle:
         """The plan folder of a request, if it is installed and the request is meant for this node."""
         if request.version != VERSION:
             raise RefusalError(
@@ -167,25 +200,24 @@ class Node:
             raise RefusalError(
                 f"This device has no plan folder {request.digest}; it has {known}. Install the same folder on both sides."
             )
-        if request.kind != "hello" and request.to != self.store.name:
+        if request.kind not in ("hello", "round", "end"):
+            raise RefusalError("A request must be a hello, a round or an end; update the older side.")
+        if request.kind != "hello" and request.to != name:
             raise RefusalError("This request is meant for another device.")
-        if request.digest not in self._bundles:
-            self._bundles[request.digest] = _priced(self.store.bundle(request.digest))
-        bundle = self._bundles[request.digest]
-        if bundle.server and not has_valid_signature(bundle.server, request):
-            raise RefusalError("This request is not signed by the server whose key is in the plan folder.")
-        return bundle
+        return _priced(self._bundle(request.digest))
 
-    def _round(self, bundle: Bundle, request: Request) -> tuple[Literal["report", "total"], bytes]:
-        """The report for a round, made before or now; it is entered in the ledger either way."""
+    def _round(self, bundle: Bundle, request: Request) -> tuple[Literal["report", "total"], bytes, int]:
+        """The report for a round, made before or now, and its counter; it is entered in the ledger either way."""
         stages = bundle.plan.stages
         if not 0 <= request.stage < len(stages) or not 0 <= request.round < stages[request.stage].rounds:
             raise RefusalError(f"The plan has no round {request.round} in stage {request.stage + 1}.")
         people = self.people(bundle)
         self._check_volunteers(bundle, request, people)
-        kept, limited = self._begun(bundle, request, people)
         ledger = self._open_ledger(people)
         try:
+            self._check_copies(bundle, request, ledger)
+            self._check_begin(bundle, request, people, ledger)
+            kept, limited = self._begun(bundle, request, people)
             sent = self._again(bundle, request, kept)
             if sent is None:
                 ledger.check(_page(bundle, request, 0), _cohort(request, len(people)))  # before homes count a report
@@ -193,9 +225,38 @@ class Node:
             page = _page(bundle, request, len(sent.report))
             ledger.reserve(page, sent.who, hashlib.sha256(sent.report).hexdigest()[:32])
             self._note_silence(ledger, page, np.setdiff1d(sent.asked, sent.who))
+            counter = ledger.messages
         finally:
             ledger.close()
-        return "report" if len(people) == 1 else "total", sent.report
+        return "report" if len(people) == 1 else "total", sent.report, counter
+
+    def _check_copies(self, bundle: Bundle, request: Request, ledger: NodeLedger) -> None:
+        """Leave a run in which a copy of this folder has taken part: the server has seen messages that the ledger lacks.
+
+        They are entered now, so that the ledger never shows less than was sent about these people.
+        """
+        kept, lost = self.store.run(request.run), request.counter - ledger.messages
+        if lost > 0:
+            kept.leave()
+            before = bundle.first_round(request.stage) + request.round
+            rounds = (_at(bundle, request, place) for place in range(before, -1, -1))
+            sending = [one for one in rounds if bundle.price.stages[one.stage].event is not None]
+            ledger.enter_lost([_page(bundle, one, 0) for one in sending], lost)
+        if kept.left:
+            raise RefusalError(
+                "This device's folder was copied, or restored from a backup: the server has received messages under its name "
+                "that its ledger lacked. They are entered now, and it takes part again in the next run."
+            )
+
+    def _check_begin(self, bundle: Bundle, request: Request, people: NodeHistories, ledger: NodeLedger) -> None:
+        """Begin no run, and write nothing, for a request that cannot be read or that the budget covers for nobody."""
+        if self.store.run(request.run).exists:
+            return
+        bundle.unpack_params(request.params)
+        _public_state(bundle, request)
+        asked = _cohort(request, len(people))
+        if self.store.budget is not None and not ledger.allowances(_page(bundle, request, 0), 1)[asked].any():
+            raise RefusalError("The privacy budget of this device covers no message of this run; nothing is sent.")
 
     def _note_silence(self, ledger: NodeLedger, page: Entry, silent: np.ndarray) -> None:
         """Record whose messages are used up: by a budget, or because they were asked more often than fair draws would."""
@@ -220,6 +281,8 @@ class Node:
     def _begun(self, bundle: Bundle, request: Request, people: NodeHistories) -> tuple[RunStore, bool]:
         """The files of the run, and whether its people had a budget when it began."""
         kept = self.store.run(request.run)
+        if not kept.exists:
+            self.store.prune(kept)
         began = kept.begin(bundle.digest, people.users, self.store.budget is not None)
         if began["digest"] != bundle.digest or began["users"] != [str(user) for user in people.users]:
             raise RefusalError(
@@ -337,6 +400,12 @@ def _page(bundle: Bundle, request: Request, size: int) -> Entry:
         bundle.price.stages[request.stage], bundle.plan.digest, request.run, request.stage, time.time(), size
     )
     return replace(page, round=request.round)
+
+
+def _at(bundle: Bundle, request: Request, place: int) -> Request:
+    """The request, in a round that is counted over all stages."""
+    stage = max(number for number in range(request.stage + 1) if bundle.first_round(number) <= place)
+    return replace(request, stage=stage, round=place - bundle.first_round(stage))
 
 
 def _cohort(request: Request, people: int) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Store: the files of a node. Every file is replaced completely or not at all.
 
-name            the node's name, drawn once; the server knows the node by it
+node.key        the node's private key, made once; its name follows from it, and it signs every reply
 consent.json    whether the node takes part, and who volunteers; off until its owner agrees
 choices.json    what each person discloses; never sent
 settings.json   the path of the history file, and the budget of each person
@@ -33,10 +33,16 @@ from tacit.core.run_folder import (
     write_text,
 )
 from tacit.deploy.bundle import Bundle, read_bundle
+from tacit.deploy.signing import NodeKey, new_node_key
 from tacit.device.ledger.node_ledger import NodeLedger, open_node_ledger
 from tacit.device.node.sharing import ALL_USERS, SharingChoice, choice_from_dict
 from tacit.errors import DeviceError
 from tacit.privacy.budget import Budget
+
+FOLDERS = ("plans", "runs", "flower")
+FILES = ("node.key", "name", "consent.json", "choices.json", "settings.json", "lifetime")
+OWN = {*FOLDERS, *FILES, *(f"{name}.partial" for name in FILES), "ledger"}  # all that a device's folder holds
+RUNS = 8  # the number of runs that are kept
 
 
 class Sent(NamedTuple):
@@ -56,31 +62,50 @@ class Store:
         self.path = Path(path).absolute()
 
     def create(self) -> "Store":
-        """Create the folder, unless it exists already."""
+        """Create the folder, unless it exists already; refuse one that holds anything else."""
         try:
+            if not self.exists and self.path.exists() and (strange := {one.name for one in self.path.iterdir()} - OWN):
+                raise DeviceError(
+                    f"{self.path} holds {sorted(strange)[0]!r}, which is not a device's; name a new or an empty folder."
+                )
             (self.path / "plans").mkdir(parents=True, exist_ok=True)
             (self.path / "runs").mkdir(exist_ok=True)
+            if not self.exists:
+                os.chmod(self.path, 0o700)
+                self._take_key(new_node_key)
         except OSError as problem:
             raise DeviceError(
                 f"{self.path} cannot be a device's folder ({problem.strerror}); name another folder."
             ) from None
-        if not self.exists:
-            os.chmod(self.path, 0o700)
-            write_text(self.path / "name", os.urandom(16).hex())
         return self
 
     @property
     def exists(self) -> bool:
         """Whether the node exists: it was created and has not been erased."""
-        return (self.path / "name").exists()
+        return (self.path / "node.key").exists()
+
+    @property
+    def key(self) -> NodeKey:
+        """The node's key."""
+        if not self.exists:
+            raise DeviceError(f"{self.path} is not a device's folder; `tacit device --home DIR` makes one.")
+        return NodeKey(self.path / "node.key")
 
     @property
     def name(self) -> str:
         """The node's name."""
-        try:
-            return (self.path / "name").read_text(encoding="utf-8")
-        except FileNotFoundError:
-            raise DeviceError(f"{self.path} is not a device's folder; `tacit device --home DIR` makes one.") from None
+        return self.key.name
+
+    def use_key(self, path: str | Path) -> None:
+        """Answer under this key from now on; it is copied into the folder."""
+        _ = NodeKey(path)  # refuses a file that is none
+        self._take_key(lambda target: private(target).write_bytes(Path(path).read_bytes()))
+
+    def _take_key(self, write: Callable[[Path], Any]) -> None:
+        partial = self.path / "node.key.partial"
+        partial.unlink(missing_ok=True)
+        write(partial)
+        os.replace(partial, self.path / "node.key")
 
     @property
     def lifetime_secret(self) -> bytes:
@@ -190,6 +215,12 @@ class Store:
             raise DeviceError(f"A run's name must be letters and digits, at most 64 of them, got {run[:80]!r}.")
         return RunStore(self.path / "runs" / run)
 
+    def prune(self, newest: "RunStore") -> None:
+        """Delete all runs but this one and the others that were used last."""
+        others = [one for one in (self.path / "runs").iterdir() if one.is_dir() and one != newest.path]
+        for old in sorted(others, key=lambda one: one.stat().st_mtime, reverse=True)[RUNS - 1 :]:
+            shutil.rmtree(old, ignore_errors=True)
+
     def newest(self) -> "RunStore":
         """The run with the newest broadcast."""
         found = [one for one in (self.path / "runs").glob("*/broadcast.npz")]
@@ -198,10 +229,10 @@ class Store:
         return RunStore(max(found, key=lambda one: one.stat().st_mtime).parent)
 
     def erase(self) -> int:
-        """Delete everything but the ledger, which records the erasure; the number of deleted files."""
+        """Delete what Tacit made but the ledger, which records the erasure; the number of deleted files."""
         node_ledger = self.ledger()
         try:
-            return node_ledger.erase(self.path)
+            return node_ledger.erase(self.path, OWN)
         finally:
             node_ledger.close()
 
@@ -220,6 +251,21 @@ class RunStore:
     def run(self) -> str:
         """The run's name."""
         return self.path.name
+
+    @property
+    def exists(self) -> bool:
+        """Whether the node has begun the run."""
+        return (self.path / "run.json").exists()
+
+    @property
+    def left(self) -> bool:
+        """Whether the node has left the run, because another copy of its folder took part in it."""
+        return (self.path / "left").exists()
+
+    def leave(self) -> None:
+        """Take no further part in the run."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_text(self.path / "left", "")
 
     def begin(self, digest: str, users: Sequence[Any], limited: bool) -> dict[str, Any]:
         """The facts the run began with; a new run gets fresh secrets from the operating system."""

@@ -1,12 +1,12 @@
 """Enrolment: the nodes of a run, the people of each, and the cohort of a round among those who have enrolled."""
 
-import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from tacit.core.run_folder import write_json
+from tacit.core.run_folder import read_checked, write_checked
 from tacit.deploy.bundle import Bundle
 from tacit.errors import RunError
 from tacit.privacy.sampler import Volunteers, build_sampler
@@ -22,11 +22,11 @@ class Member(NamedTuple):
 
 
 class Enrolment:
-    """The nodes of a run in order of enrolment, kept in a file. No node is removed, so no number is given twice."""
+    """The nodes of a run in order of enrolment, kept in a file. From the first round on no node is removed, so no number is given twice."""
 
     def __init__(self, path: Path, people: int):
         self._path, self.limit = path, people
-        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        found = read_checked(path) if path.exists() else []
         self.members = {name: Member(name, first, count, tuple(agreed)) for name, first, count, agreed in found}
 
     @property
@@ -40,10 +40,20 @@ class Enrolment:
         numbers = [member.first + np.array(member.volunteers, np.int64) for member in self.members.values()]
         return np.concatenate([np.zeros(0, np.int64), *numbers])
 
-    def enrol(self, name: str, people: int, volunteers: tuple[int, ...] = (), sealed: bool = False) -> Member:
-        """Add a node, or find it; refuse one whose number of people has changed, or that exceeds the plan's population.
+    def enrol(
+        self,
+        name: str,
+        people: int,
+        volunteers: tuple[int, ...] = (),
+        sealed: bool = False,
+        places: int | None = None,
+        reserved: int = 0,
+    ) -> Member:
+        """Add a node, or find it; refuse one whose number of people has changed, or that exceeds its places.
 
-        The volunteers of a known node may change until the enrolment is sealed, because cohorts are drawn among them.
+        A node has `places`, or else what the plan's population leaves beyond those `reserved` for nodes that are admitted
+        and have not enrolled yet. The volunteers of a known node may change until the enrolment is sealed, because cohorts
+        are drawn among them.
         """
         known = self.members.get(name)
         if known is not None:
@@ -59,12 +69,30 @@ class Enrolment:
                 f"The plan is priced for {self.limit} people; {self.people} have enrolled, and node {name} has "
                 f"{people} more. Make a plan folder for more people."
             )
+        left = self.limit - self.people - reserved if places is None else places
+        if people > left:
+            raise RunError(
+                f"Node {name} may enrol {left} people and has {people}; give it more places with `tacit server admit`."
+            )
         return self._add(Member(name, self.people, people, volunteers))
+
+    def strike(self, names: Collection[str]) -> None:
+        """Free the places of these nodes; only before the first round, so that no number is given twice in a run."""
+        if not any(name in self.members for name in names):
+            return
+        staying, first, self.members = [m for m in self.members.values() if m.name not in names], 0, {}
+        for member in staying:
+            self.members[member.name] = member._replace(first=first)
+            first += member.people
+        self._write()
 
     def _add(self, member: Member) -> Member:
         self.members[member.name] = member
-        write_json(self._path, [list(one) for one in self.members.values()])
+        self._write()
         return member
+
+    def _write(self) -> None:
+        write_checked(self._path, [list(one) for one in self.members.values()])
 
     def by_node(self, ids: np.ndarray) -> dict[str, np.ndarray]:
         """Node -> which of its own people have these numbers, counted from 0; nodes without any are left out."""

@@ -194,6 +194,9 @@ class RoundLoop:
         now = time.monotonic()
         waiting = {name for name, _ in self.pending.values()}
         for name in self.session.missing:
+            if not self.session.admits(name):
+                self.retry.pop(name, None)
+                continue
             if self.retry.get(name, now + 1) <= now and name in self.numbers and name not in waiting:
                 self._push(self.session.request(name), name, self.numbers[name])
 
@@ -228,6 +231,8 @@ class RoundLoop:
             return
         try:
             reply = from_record(Reply, message.content)
+            if not reply.name:
+                raise RunError(f"node {name[:8] or number}: {reply.refused[:300]}")
             if not name:
                 self.session.enrol(reply)
                 self._locate(reply.name, number)
@@ -237,8 +242,9 @@ class RoundLoop:
                 raise RunError(f"Node {name[:8]} answered as {reply.name[:8]}; its reply is ignored.")
             else:
                 self.session.receive(reply)
-        except TacitError as problem:
-            self.log(str(problem))
+        except Exception as problem:  # nothing that one node sends ends the loop
+            known = isinstance(problem, TacitError)
+            self.log(str(problem) if known else f"node {name[:8] or number}: {type(problem).__name__}: {problem}")
             self.retry.pop(name, None)  # it has replied: in this round, the same request again would not help
             if not name:
                 self._later("", number, GREET)

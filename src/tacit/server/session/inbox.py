@@ -1,5 +1,6 @@
 """Inbox: the reports of the open round, one for each node, on disk before they count."""
 
+import hashlib
 import os
 import shutil
 from collections.abc import Iterable
@@ -18,6 +19,11 @@ from tacit.errors import WireError
 from tacit.privacy.mechanism import add_reports, empty_total, merge_totals
 
 _FORMS = {b"r": "report", b"t": "total"}
+_SUM = 32  # bytes of the checksum that each file begins with
+
+
+class CopyError(WireError):
+    """What a node sent shows that its folder was copied, or restored from a backup."""
 
 
 class Inbox:
@@ -34,16 +40,26 @@ class Inbox:
         self._folder.mkdir(parents=True, exist_ok=True)
         os.chmod(self._path, 0o700)  # under central privacy these are clipped, but have no noise yet
         for name in names:
-            if (self._folder / name).exists():
+            if not (self._folder / name).exists():
+                continue
+            try:
                 self.people[name] = _count(self.message(name))
+            except WireError:  # damaged: the node is asked again and sends the same bytes
+                (self._folder / name).unlink()
 
     def put(self, reply: Reply, asked: int, people: int) -> bool:
-        """Check a report and store it; False where the node has reported already.
+        """Check a report and store it; False where the node has reported already, with the same bytes.
 
         It must fit its schema, and be one that the mechanism can make of some update: the first bound on what a false
         report can do. `asked` of the node's `people` are in the cohort.
         """
+        stored = reply.form[:1].encode() + reply.report
         if reply.name in self.people:
+            if stored != self._stored(reply.name):
+                raise CopyError(
+                    f"Node {reply.name[:8]} sent two different reports for one round: its folder was copied, or restored from "
+                    "a backup. It takes no further part in this run."
+                )
             return False
         if reply.form == "total" and people == 1:
             raise WireError("A node of one person sends a report, not a total.")
@@ -53,7 +69,7 @@ class Inbox:
             raise WireError(f"A report of {asked} people must hold at most {asked} reports, got {count}.")
         if problem := self._check(message):
             raise WireError(problem)
-        write_bytes(self._folder / reply.name, reply.form[:1].encode() + reply.report)
+        write_bytes(self._folder / reply.name, hashlib.sha256(stored).digest() + stored)
         self.people[reply.name] = count
         return True
 
@@ -69,7 +85,7 @@ class Inbox:
     @property
     def size(self) -> int:
         """How many bytes have arrived."""
-        return sum((self._folder / name).stat().st_size - 1 for name in self.people)
+        return sum((self._folder / name).stat().st_size - 1 - _SUM for name in self.people)
 
     def sum(self, names: Iterable[str]) -> Any:
         """The total of all reports, added in the order of these names: the same sum in whatever order they arrived."""
@@ -84,8 +100,16 @@ class Inbox:
 
     def message(self, name: str) -> Any:
         """The message of a node: a total, or one report with a leading axis of length 1."""
-        data = (self._folder / name).read_bytes()
+        data = self._stored(name)
         return self._read(_FORMS[data[:1]], data[1:])
+
+    def _stored(self, name: str) -> bytes:
+        data = (self._folder / name).read_bytes()
+        if hashlib.sha256(data[_SUM:]).digest() != data[:_SUM]:
+            raise WireError(
+                f"The stored report of node {name[:8]} does not match its checksum; the node is asked again."
+            )
+        return data[_SUM:]
 
     def clear(self) -> None:
         """Delete the reports of a closed round."""

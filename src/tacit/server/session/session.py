@@ -5,6 +5,7 @@ folder (see `tacit.core.run_folder`) with these files in addition:
 
 run.json        the run's name, the plan folder's digest, the seed of the cohorts
 roll.json       the enrolled nodes, and how many people each has
+counters.json   the highest counter of each node's replies
 open.json       the open round: its cohort, and how often it was abandoned
 inbox/          its reports
 
@@ -12,7 +13,6 @@ Nothing in the folder can repeat the server's noise: the operating system draws 
 never written down. A round that is closed again, because the folder came from a backup, has other noise.
 """
 
-import json
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -23,18 +23,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.core.chacha import fresh_key
-from tacit.core.run_folder import Folder, write_json
+from tacit.core.run_folder import Folder, read_checked, write_checked
 from tacit.deploy.bundle import Bundle
 from tacit.deploy.messages import Reply, Request, ids_of
+from tacit.deploy.signing import check_signature_of_reply
 from tacit.errors import RunError, WireError
 from tacit.privacy.accounting.events import event_to_dict
 from tacit.server.checkpoint import load_checkpoint, save_checkpoint
 from tacit.server.round import Memory, begin, checked_close
 from tacit.server.rule import rule_of
+from tacit.server.session.admission import Admission
 from tacit.server.session.enrolment import Enrolment, draw_cohort
-from tacit.server.session.inbox import Inbox
+from tacit.server.session.inbox import CopyError, Inbox
 from tacit.server.session.round_policy import RoundPolicy
 
+KEPT = 5  # checkpoints, so that the run can go on from an earlier one where the newest is damaged
 NoiseKey = Callable[[int, int], jax.Array]  # stage and round -> the key of the server's noise
 
 
@@ -45,11 +48,17 @@ class Session:
     """
 
     def __init__(
-        self, path: str | Path, bundle: Bundle, policy: RoundPolicy | None = None, seeded: NoiseKey | None = None
+        self,
+        path: str | Path,
+        bundle: Bundle,
+        policy: RoundPolicy | None = None,
+        seeded: NoiseKey | None = None,
+        admission: Admission | None = None,
     ):
         self.folder, self.bundle, self.policy = Folder(path), bundle, policy or RoundPolicy()
-        self._seeded = seeded
-        known = json.loads(self.folder.read("run.json"))
+        self._seeded, self.admission = seeded, admission
+        self.folder.read("run.json")
+        known = read_checked(self.folder.path / "run.json")
         if known["digest"] != bundle.digest:
             raise RunError(
                 f"{self.folder.path} is a run of plan folder {known['digest']}, got {bundle.digest}; resume it with its own."
@@ -60,6 +69,9 @@ class Session:
         self._inbox = Inbox(self.folder.path / "inbox", bundle)
         self.cohort: dict[str, np.ndarray] = {}  # of the open round: node -> which of its people
         self.tries, self.late = 0, 0
+        self._nonces: set[str] = set()  # of hellos that were not answered yet
+        self.copied: set[str] = set()  # nodes whose folder turned out to be a copy; they take no further part
+        self._counters = self._read_counters()
         self._resting: dict[str, int] = {}  # node -> after how many rounds it may take part again
         self._params = self._public_state = b""  # of the open round
         self._restore()
@@ -80,17 +92,27 @@ class Session:
         return cls(path, bundle, policy, seeded)
 
     @classmethod
-    def at(cls, path: str | Path, bundle: Bundle, policy: RoundPolicy | None = None) -> "Session":
+    def at(
+        cls, path: str | Path, bundle: Bundle, policy: RoundPolicy | None = None, admission: Admission | None = None
+    ) -> "Session":
         """The run in a folder, or a new one."""
-        return cls(path, bundle, policy) if Folder(path).exists else cls.begin(path, bundle, policy)
+        if not Folder(path).exists:
+            _create(Folder(path), bundle, secrets.token_hex(8), secrets.randbits(64))
+        return cls(path, bundle, policy, admission=admission)
 
     def reopened(self) -> "Session":
         """The same run, read again from its folder."""
-        return Session(self.folder.path, self.bundle, self.policy, self._seeded)
+        return Session(self.folder.path, self.bundle, self.policy, self._seeded, self.admission)
 
     def _restore(self) -> None:
         """Resume from the newest checkpoint; a round recorded after it is closed again: nobody has received its result."""
         self.done = self.folder.latest() or 0
+        logged = max((row["done"] for row in self.folder.rows()), default=0)
+        if logged > self.done + 1:  # one round more is a process that was killed between the two
+            raise RunError(
+                f"{self.folder.path} is damaged: {logged} rounds were closed, and its newest checkpoint is that after round "
+                f"{self.done}; restore it from a backup, or go on from there by `tacit server rollback PLAN --out {self.folder.path}`."
+            )
         self.params = jax.tree.map(jnp.asarray, self.bundle.params)
         self.folder.rewind(self.done)
         if self.done:
@@ -150,14 +172,19 @@ class Session:
 
     def hello(self) -> Request:
         """A request to a node to introduce itself."""
-        return Request("hello", self.bundle.digest, self.run)
+        self._nonces.add(nonce := secrets.token_hex(16))
+        return Request("hello", self.bundle.digest, self.run, nonce=nonce)
 
     def final_request(self, name: str) -> Request:
         """The last parameters, to reply from."""
         return Request("end", self.bundle.digest, self.run, to=name, params=self.bundle.pack_params(self.params))
 
     def enrol(self, reply: Reply) -> None:
-        """Enrol the node that replied to `hello`."""
+        """Enrol the node that replied to `hello`; the reply is signed, for this hello, by a node that is admitted."""
+        self._check_sender(reply)
+        if reply.nonce not in self._nonces:
+            raise WireError(f"Node {reply.name[:8]} answered another hello; its reply is ignored.")
+        self._nonces.discard(reply.nonce)
         if reply.refused:
             raise RunError(f"Node {reply.name} does not take part: {reply.refused}")
         agreed = ids_of(reply.volunteers, reply.people)
@@ -165,11 +192,50 @@ class Session:
             raise WireError(
                 f"Node {reply.name} must name its volunteers from 0 to {reply.people - 1}, ascending, each once."
             )
-        self.enrolment.enrol(reply.name, reply.people, tuple(agreed.tolist()), sealed=self._opened)
+        places, reserved = None, 0
+        if self.admission is not None:
+            if not self._opened:
+                self.enrolment.strike([*self.enrolment.members.keys() - self.admission.nodes.keys()])
+            given = self.admission.places
+            waiting = self.admission.nodes.keys() - self.enrolment.members.keys() - {reply.name}
+            places, reserved = given.get(reply.name), sum(given.get(name, 1) for name in waiting)
+        self.enrolment.enrol(reply.name, reply.people, tuple(agreed.tolist()), self._opened, places, reserved)
+
+    def _check_sender(self, reply: Reply) -> None:
+        """Refuse a reply that is not signed by the node it names, or whose node is not admitted."""
+        check_signature_of_reply(reply)
+        if not self.admits(reply.name):
+            raise RunError(f"Node {reply.name[:8]} is not admitted; `tacit server admit` admits it.")
+
+    def admits(self, name: str) -> bool:
+        """Whether a node may take part."""
+        return name not in self.copied and (self.admission is None or name in self.admission.nodes)
+
+    def _read_counters(self) -> dict[str, int]:
+        path = self.folder.path / "counters.json"
+        mine = read_checked(path) if path.exists() else {}
+        before = {} if self.admission is None else self.admission.counters
+        return {name: max(mine.get(name, 0), before.get(name, 0)) for name in (*mine, *before)}
+
+    def _write_counters(self) -> None:
+        write_checked(self.folder.path / "counters.json", self._counters)
+        if self.admission is not None:
+            self.admission.note(self._counters)
+
+    def _note_counter(self, reply: Reply) -> None:
+        """Remember how many messages a node has sent; fewer than before shows that its folder is a copy."""
+        seen = self._counters.get(reply.name, 0)
+        if reply.form and reply.counter < seen:
+            self.copied.add(reply.name)
+            raise CopyError(
+                f"Node {reply.name[:8]} sent its message {reply.counter} after its message {seen}: its folder was copied, or "
+                "restored from a backup. It takes no further part in this run."
+            )
+        self._counters[reply.name] = max(seen, reply.counter)
 
     def open(self) -> None:
         """Open the next round, or the same one again, with a cohort that the plan's sampler draws among those enrolled."""
-        before = json.loads(self.folder.read("open.json")) if self._opened else {}
+        before = read_checked(self.folder.path / "open.json") if self._opened else {}
         if before.get("done") == self.done:
             self.tries = before["tries"]
             self.cohort = {name: np.array(ids, "<i4") for name, ids in before["asked"].items()}
@@ -198,7 +264,7 @@ class Session:
 
     def _write_open(self) -> None:
         cohort = {name: ids.tolist() for name, ids in self.cohort.items()}
-        write_json(self.folder.path / "open.json", {"done": self.done, "tries": self.tries, "asked": cohort})
+        write_checked(self.folder.path / "open.json", {"done": self.done, "tries": self.tries, "asked": cohort})
 
     def request(self, name: str) -> Request:
         """The request to a node in the open round."""
@@ -213,6 +279,7 @@ class Session:
             people,
             self._params,
             self._public_state,
+            counter=self._counters.get(name, 0),
         )
 
     @property
@@ -233,15 +300,23 @@ class Session:
 
     def receive(self, reply: Reply) -> bool:
         """Take a report; False where it is late or a duplicate. Refuse one that does not match its schema."""
+        self._check_sender(reply)
         current = (reply.run, reply.stage, reply.round) == (self.run, self.stage, self.round)
         if not current or reply.name not in self.cohort:
             self.late += 1
+            if reply.run == self.run and reply.name in self.enrolment.members:
+                self._note_counter(reply)
             return False
         if reply.refused:
             raise WireError(f"Node {reply.name} sends no report: {reply.refused}")
         self._resting.pop(reply.name, None)
         try:
-            return self._inbox.put(reply, self.cohort[reply.name].size, self.enrolment.members[reply.name].people)
+            new = self._inbox.put(reply, self.cohort[reply.name].size, self.enrolment.members[reply.name].people)
+            self._note_counter(reply)
+            return new
+        except CopyError:
+            self.copied.add(reply.name)
+            raise
         except WireError as problem:
             raise WireError(f"The report of node {reply.name[:8]} is refused: {problem}") from None
 
@@ -273,8 +348,9 @@ class Session:
         else:  # asked again, the nodes would send the same reports
             self._memory = self._memory._replace(noise=memory.noise)  # for the noise, it is a round like any other
             row["abandoned"] = "the sum of the reports, or the new parameters, are not finite numbers"
+        self._write_counters()
         self.folder.append([row])
-        save_checkpoint(self.folder, self.done + 1, self.params, self._memory)
+        save_checkpoint(self.folder, self.done + 1, self.params, self._memory, keep=KEPT)
         stage, self.done = self.stage, self.done + 1
         self._inbox.clear()
         if not self.finished and self.stage != stage:
@@ -319,7 +395,33 @@ def _create(folder: Folder, bundle: Bundle, run: str, draws: int) -> None:
     """
     folder.refuse_another()
     folder.path.mkdir(parents=True, exist_ok=True)
-    write_json(folder.path / "run.json", {"run": run, "digest": bundle.digest, "draws": str(draws)})
+    write_checked(folder.path / "run.json", {"run": run, "digest": bundle.digest, "draws": str(draws)})
     facts = {"run": run, "digest": bundle.digest, "plan_digest": bundle.plan.digest, "people": bundle.people}
     claims = [claim.to_dict() for stage in bundle.price.claims for claim in stage]
     folder.begin(bundle.plan.to_toml(), facts, claims)
+
+
+def roll_back(path: str | Path, bundle: Bundle, to: int | None = None) -> int:
+    """Go on with the parameters of an earlier checkpoint, or of the newest sound one; the number of its rounds.
+
+    The numbers of rounds go on where they were, because devices report once in a round and what was released stays
+    released. This is post-processing, so it costs no privacy.
+    """
+    folder = Folder(path)
+    sound = folder.sound()
+    done = max([row["done"] for row in folder.rows()] + folder.checkpoints(), default=0)
+    if not sound or (to is not None and to not in sound):
+        known = ", ".join(map(str, sound)) or "none"
+        wanted = "" if to is None else f" after round {to}"
+        raise RunError(f"{folder.path} has no sound checkpoint{wanted}; it has those after rounds: {known}.")
+    at = sound[-1] if to is None else to
+    stage_at, stage_now = (
+        max(number for number in range(len(bundle.plan.stages)) if bundle.first_round(number) <= place)
+        for place in (at, done)
+    )
+    if stage_at != stage_now and done < bundle.rounds:
+        raise RunError(
+            f"Round {at} is of an earlier stage than round {done}; only the current stage can be taken up again."
+        )
+    folder.take_up(at, done)
+    return at
