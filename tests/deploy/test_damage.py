@@ -48,9 +48,13 @@ def test_a_changed_digit_in_the_servers_files_is_refused(deployment, name):
     text = path.read_text()
     place = next(at for at in range(len(text) - 1, 0, -1) if text[at].isdigit())
     path.write_text(text[:place] + str((int(text[place]) + 1) % 10) + text[place + 1 :])
-    with pytest.raises(RunError, match=f"{name} does not match its checksum: it was altered or damaged"):
+
+    def resume():
         deployment.restart()
         deployment.session.open()
+
+    with pytest.raises(RunError, match=f"{name} does not match its checksum: it was altered or damaged"):
+        resume()
 
 
 def test_a_damaged_report_in_the_inbox_is_asked_for_again(deployment):

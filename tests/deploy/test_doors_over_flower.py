@@ -82,7 +82,7 @@ def test_an_invited_node_joins_with_its_own_key_and_a_removed_one_ends(tmp_path)
     from tacit.cli import app
 
     deployment = Deployment(tmp_path, PLAN, short_world(2), (1, 1), deadline=30)
-    one, two = deployment.nodes
+    one, _ = deployment.nodes
     with Loopback(deployment, "--deadline", 10, "--least", 0.5, secured=True) as deployed:
         for path in (tmp_path / "certs").glob("node-*"):
             path.unlink()

@@ -138,6 +138,8 @@ def context(words, whole):
     command = typer.main.get_command(app)
     _, *rest = ["1" if word.isupper() else word for word in shlex.split(words)]
     while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
+        if rest[0] not in command.commands and hasattr(command, "default"):
+            rest = [command.default, *rest]
         assert rest[0] in command.commands, f"there is no command {rest[0]!r} in {words!r}"
         command, rest = command.commands[rest[0]], rest[1:]
     if not rest or isinstance(command, click.Group) or "--help" in rest:

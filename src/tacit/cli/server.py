@@ -16,9 +16,11 @@ NodeName = Annotated[str, typer.Argument(help="A node: its name or the first dig
 class _RunByDefault(TyperGroup):
     """`tacit server PLAN` is `tacit server run PLAN`."""
 
+    default = "run"
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] != "--help":
-            args = ["run", *args]
+            args = [self.default, *args]
         return super().parse_args(ctx, args)
 
 

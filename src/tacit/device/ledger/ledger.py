@@ -170,7 +170,7 @@ class Ledger:
                 self._enter(entry)
                 lost -= 1
             if lost:
-                self._journal.append({"kind": "lost", "count": lost})
+                self._journal.append({"kind": "lost", "messages": lost})
                 self._lost += lost
 
     def erase(self, folder: str | Path, own: Collection[str] | None = None) -> int:
@@ -211,7 +211,7 @@ class Ledger:
                 insort(self._times, line["time"])
                 self._erased = len(self._entries)
             elif line["kind"] == "lost":
-                self._lost += line["count"]
+                self._lost += line["messages"]
             elif line["kind"] == "silent":
                 self._silent.add((line["run"], line["stage"], line["round"]))
             else:

@@ -182,7 +182,7 @@ class GroupLedger:
             self._write(entry, self._rows.tolist())
             lost -= 1
         if lost:
-            line = {"kind": "lost", "count": lost}
+            line = {"kind": "lost", "messages": lost}
             self._journal.append(line)
             self._take(line)
 
@@ -227,7 +227,7 @@ class GroupLedger:
             self._entered = dict.fromkeys(self._entered, "erased")
             return
         if line["kind"] == "lost":
-            self._lost += line["count"]
+            self._lost += line["messages"]
             return
         if line["kind"] == "silent":
             self._silent[line["run"], line["stage"], line["round"]] = line["who"]

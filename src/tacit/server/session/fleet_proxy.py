@@ -152,7 +152,7 @@ def listening(proxy: FleetProxy, address: tuple[str, int], certs: Path | None) -
         ) from None
     files = {} if certs is None else {"ssl_certfile": certs / "server.crt", "ssl_keyfile": certs / "server.key"}
     options: Any = {name: str(path) for name, path in files.items()}
-    quiet: Any = {"lifespan": "off", "log_config": None, "access_log": False, "server_header": False, "ws": "none"}
+    quiet: Any = {"lifespan": "off", "log_config": None, "access_log": False, "server_header": False}
     server = uvicorn.Server(
         uvicorn.Config(proxy, http="h11", limit_concurrency=CONNECTIONS, timeout_keep_alive=75, **quiet, **options)
     )

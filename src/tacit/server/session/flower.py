@@ -19,6 +19,7 @@ from flwr.proto.control_pb2 import RegisterNodeRequest, StartRunRequest
 from flwr.proto.runtime_pb2 import PullTaskInputRequest
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.error import ApiErrorCode, FlowerError
 from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.run import RunNotRunningException
@@ -78,7 +79,8 @@ def register(runtime: FlowerRuntime, public_key: bytes) -> None:
         try:
             control.RegisterNode(RegisterNodeRequest(public_key=public_key))
         except httpx.HTTPStatusError as problem:
-            if problem.response.status_code != httpx.codes.CONFLICT:
+            known = FlowerError.from_json(problem.response.text)
+            if known is None or known.code != ApiErrorCode.PUBLIC_KEY_ALREADY_IN_USE:
                 raise RunError(f"The SuperLink refused a node's key: {problem.response.text[:200]}.") from None
         except httpx.TransportError as problem:
             raise LostError(f"{type(problem).__name__}: {problem}") from None

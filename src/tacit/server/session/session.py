@@ -411,7 +411,7 @@ def roll_back(path: str | Path, bundle: Bundle, to: int | None = None) -> int:
     sound = folder.sound()
     done = max([row["done"] for row in folder.rows()] + folder.checkpoints(), default=0)
     if not sound or (to is not None and to not in sound):
-        known = ", ".join(map(str, sound)) or "none"
+        known = ", ".join(map(str, sound)) or "no round"
         wanted = "" if to is None else f" after round {to}"
         raise RunError(f"{folder.path} has no sound checkpoint{wanted}; it has those after rounds: {known}.")
     at = sound[-1] if to is None else to
