@@ -251,7 +251,7 @@ def test_recommend_answers_at_home(deployment):
 def test_pause_join_and_erase(deployment):
     tacit("device", "pause", "--home", home(deployment, 0))
     assert not Store(home(deployment, 0)).takes_part
-    tacit("device", "join", "--home", home(deployment, 0))
+    tacit("device", "join", "--home", home(deployment, 0), "--accept-unbounded")
     assert Store(home(deployment, 0)).takes_part
     assert "files were deleted" in tacit("device", "erase", "--home", home(deployment, 0))
     assert [path.name for path in home(deployment, 0).rglob("*") if path.is_file()] == ["ledger"]
@@ -273,3 +273,90 @@ def test_certificates_vouch_for_the_server_and_know_each_node(tmp_path):
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(folder / "server.crt", folder / "server.key")
     with pytest.raises(RunError, match="holds certificates already"):
         make_certificates(folder, ["127.0.0.1"], 0)
+
+
+# ---- the owner's side: terms, record, log, schedule ----
+
+
+def test_the_terms_come_before_consent_and_no_bound_needs_its_own_yes(deployment, capsys, monkeypatch):
+    here = home(deployment, 0)
+    tacit("device", "pause", "--home", here)
+    said = mistake(capsys, monkeypatch, "device", "join", "--home", here)
+    assert "has no privacy bound (ε = ∞); who agrees to that all the same adds --accept-unbounded" in said
+    assert not Store(here).takes_part
+    printed = tacit("device", "join", "--home", here, "--accept-unbounded")
+    assert "There is NO bound (ε = ∞)" in printed
+    assert "It sends at most 1 messages of at most " in printed
+    assert "Spent so far: ε = ∞; there is no budget" in printed
+    assert Store(here).takes_part
+    record = json.loads(tacit("device", "consents", "--home", here, "--json"))
+    assert [one["agreed"] for one in record] == [False, True]
+    assert record[1]["plans"][0]["digest"] == deployment.bundle.digest
+    assert record[1]["plans"][0]["unbounded"] is True
+
+
+def test_a_bound_is_said_as_a_chance(tmp_path):
+    from tacit.device.node.terms import in_plain_words
+
+    plan = choose("fcf", {"rounds": 1, "hyper.dim": 2, "privacy.mechanism": "gaussian", "privacy.epsilon": 1.0})
+    deployment = Deployment(tmp_path, plan, short_world(3), (1, 2))
+    words = in_plain_words(deployment.bundle, True, {"spent": 0.5, "left": 1.5})
+    assert "at most 73.1 % sure afterwards (ε = 1" in words[1]  # e / (1 + e)
+    assert "must trust the operator of the server" in words[2]
+    assert words[-2].endswith("ε = 0.5; 1.5 of the budget is left.")
+
+
+def test_a_plan_that_is_installed_later_needs_a_new_consent(deployment):
+    from tacit.lab.plans.publish import make_bundle
+
+    node = deployment.nodes[next(iter(deployment.nodes))]
+    bundle = make_bundle(deployment.folder / "later", PLAN, deployment.world.catalog, 3, began=1.0)
+    node.store.install(deployment.folder / "later")
+    session = Session.begin(deployment.folder / "laterrun", bundle)
+    assert "its owner has not agreed" in post(node, session.hello()).refused
+    node.store.agree(True)
+    assert post(node, session.hello()).people == 1
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["alone", "shard"])
+def test_the_log_has_every_message_with_its_bytes_and_price(deployment, number):
+    rows = json.loads(tacit("device", "log", "--home", home(deployment, number), "--json"))
+    assert [(row["stage"], row["round"], row["people"], row["epsilon"]) for row in rows] == [(0, 0, number + 1, "inf")]
+    assert sum(row["bytes"] for row in rows) > 0
+    assert "1 messages" in tacit("device", "log", "--home", home(deployment, number))
+    tacit("device", "log", "--home", home(deployment, number), "--csv", deployment.folder / "log.csv")
+    heads, line = (deployment.folder / "log.csv").read_text().splitlines()
+    assert dict(zip(heads.split(","), line.split(",")))["run"] == rows[0]["run"]
+
+
+def test_a_schedule_holds_messages_back_and_repeats_none(tmp_path, monkeypatch):
+    deployment = Deployment(tmp_path, choose("fcf", {"rounds": 2, "hyper.dim": 2}), short_world(3), (1, 2)).enrol()
+    deployment.session.open()
+    name, node = next(iter(deployment.nodes.items()))
+    tacit("device", "schedule", "--home", node.store.path, "--gap", 5)
+    first = post(node, deployment.session.request(name))
+    assert first.report
+    assert post(node, deployment.session.request(name)) == first  # the same bytes are no second message
+    deployment.session.done = 1
+    later = post(node, deployment.session.request(name))
+    assert later.refused == "This device's schedule does not allow it to take part now."
+    assert "gap        0.0" in tacit("device", "schedule", "--home", node.store.path, "--always")
+    assert post(node, deployment.session.request(name)).report
+    with pytest.raises(DeviceError, match=r"--hours takes two hours, such as 22-6, got 'night'"):
+        tacit("device", "schedule", "--home", node.store.path, "--hours", "night")
+
+
+def test_power_is_read_where_the_platform_tells(tmp_path):
+    from tacit.device.node.schedule import Schedule, has_power
+
+    assert not has_power(tmp_path / "nowhere")
+    assert has_power(tmp_path)  # a machine without a battery
+    for name, kind in (("BAT0", "Battery"), ("AC", "Mains")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "type").write_text(kind + "\n")
+    (tmp_path / "AC" / "online").write_text("0\n")
+    assert not has_power(tmp_path)
+    (tmp_path / "AC" / "online").write_text("1\n")
+    assert has_power(tmp_path)
+    assert Schedule(hook="false").waits_for(None, 0.0) == "hook"
+    assert Schedule(hook="true").waits_for(None, 0.0) == ""

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from tacit.cli import device_owner
+from tacit.cli.device_owner import UNBOUNDED, agree
 from tacit.errors import DataError, DeviceError, unknown
 
 ORDER = 80  # in `tacit --help`
@@ -35,6 +37,9 @@ def take_part(
         str | None,
         typer.Option(help="An invitation of the server's operator (`tacit server invite`), to join with a new key."),
     ] = None,
+    accept_unbounded: Annotated[
+        bool, typer.Option(UNBOUNDED, help="With --consent: agree to plans without a privacy bound (ε = ∞), too.")
+    ] = False,
     volunteer: Annotated[bool, typer.Option(help="Also agree to stages for volunteers only.")] = False,
     share: Annotated[
         float | None, typer.Option(help="The share of items to disclose, as in `tacit device share`.")
@@ -58,7 +63,7 @@ def take_part(
     if budget is not None or days is not None:
         _set_budget(store, budget, days)
     if consent:
-        store.agree(True)
+        agree(store, accept_unbounded)
     if volunteer:
         _volunteer(store, [])
     if share is not None:
@@ -148,16 +153,25 @@ def _take_part(store: Any, server: str, root: Path | None) -> None:
 
 
 @app.command()
-def join(home: Home = Path("device")) -> None:
-    """Agree to take part."""
-    _store(home).agree(True)
+def join(
+    home: Home = Path("device"),
+    accept_unbounded: Annotated[
+        bool, typer.Option(UNBOUNDED, help="Agree to plans without a privacy bound (ε = ∞), too.")
+    ] = False,
+) -> None:
+    """Show the terms of the installed plans, and agree to take part."""
+    agree(_store(home), accept_unbounded)
     print("This device takes part from now on; `tacit device pause` ends that.")
 
 
 @app.command()
 def pause(home: Home = Path("device")) -> None:
     """Stop taking part; from the next message on, nothing is sent."""
-    _store(home).agree(False)
+    from tacit.device.node.terms import consent_record
+
+    store = _store(home)
+    store.agree(False)
+    store.record_consent(consent_record(store, False, [], True))
     print("This device no longer takes part; `tacit device join` resumes.")
 
 
@@ -406,6 +420,10 @@ def recommend(
         typer.echo(f"Nothing to recommend: {EMPTY}.", err=True)
     for rank, (item, score) in enumerate(found, 1):
         print(f"{rank:>3}  {printable(item):<24} {score:.4f}")
+
+
+for _command in (device_owner.terms, device_owner.log, device_owner.consents, device_owner.schedule):
+    app.command()(_command)
 
 
 def _store(home: Path) -> Any:

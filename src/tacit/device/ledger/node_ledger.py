@@ -49,6 +49,15 @@ class NodeLedger(Protocol):
         """How many messages were ever entered."""
         ...
 
+    @property
+    def newest(self) -> float | None:
+        """When the last message was entered; None: none was."""
+        ...
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Every message that was entered, oldest first, in plain values."""
+        ...
+
     def enter_lost(self, pages: Sequence[Entry], lost: int) -> None:
         """Charge everyone for so many messages that a copy of this ledger entered: `pages`, newest first, may be among them."""
         ...
@@ -99,6 +108,15 @@ class PersonLedger:
         """As in `NodeLedger`."""
         return self.ledger.messages
 
+    @property
+    def newest(self) -> float | None:
+        """As in `NodeLedger`."""
+        return self.ledger.entries[-1].time if self.ledger.entries else None
+
+    def lines(self) -> list[dict[str, Any]]:
+        """As in `NodeLedger`."""
+        return [_line_of(entry, 1) for entry in self.ledger.entries]
+
     def enter_lost(self, pages: Sequence[Entry], lost: int) -> None:
         """As in `NodeLedger`, for one person."""
         self.ledger.enter_lost(pages, lost)
@@ -123,6 +141,7 @@ class GroupLedger:
         self.budget, self._clock = budget, clock
         self._journal = Journal(path, _HEAD)
         self._names: list[str] = []
+        self._sent: list[tuple[Entry, int]] = []  # every message, and how many people's reports it holds
         self._pages: dict[tuple[str, int], Entry] = {}
         self._counts: dict[tuple[str, int], dict[int, int]] = {}
         self._entered: dict[tuple[str, int, int], str] = {}
@@ -174,6 +193,15 @@ class GroupLedger:
     def messages(self) -> int:
         """As in `NodeLedger`."""
         return len(self._entered) + self._lost
+
+    @property
+    def newest(self) -> float | None:
+        """As in `NodeLedger`."""
+        return self._sent[-1][0].time if self._sent else None
+
+    def lines(self) -> list[dict[str, Any]]:
+        """As in `NodeLedger`."""
+        return [_line_of(entry, people) for entry, people in self._sent]
 
     def enter_lost(self, pages: Sequence[Entry], lost: int) -> None:
         """As in `NodeLedger`; every person is charged, whoever was asked."""
@@ -241,6 +269,7 @@ class GroupLedger:
                 self._rounds.setdefault((*key, row), []).append(entry.round)
         self._pages[key] = entry  # the newest: a budget with a window renews after the last message
         self._entered[(*key, entry.round)] = entry.digest
+        self._sent.append((entry, len(line["who"])))
         insort(self._times, entry.time)
 
     def _ledgers(self) -> Ledgers:
@@ -257,6 +286,13 @@ class GroupLedger:
         self._journal.append(line)
         self._take(line)
         return gone
+
+
+def _line_of(entry: Entry, people: int) -> dict[str, Any]:
+    names = ("time", "plan", "run", "stage", "round", "bytes", "epsilon", "delta", "unit", "relation", "digest")
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(entry.time))
+    values = {name: getattr(entry, name) for name in names}
+    return {"when": when, **values, "people": people, "event": entry.event.kind}
 
 
 def open_node_ledger(path: Path, users: Sequence[Any] | None, budget: Budget) -> NodeLedger:

@@ -200,6 +200,10 @@ class Node:
             raise RefusalError(
                 f"This device has no plan folder {request.digest}; it has {known}. Install the same folder on both sides."
             )
+        if not self.store.agreed_to(request.digest):
+            raise RefusalError(
+                f"This device does not take part in plan folder {request.digest}: its owner has not agreed."
+            )
         if request.kind not in ("hello", "round", "end"):
             raise RefusalError("A request must be a hello, a round or an end; update the older side.")
         if request.kind != "hello" and request.to != name:
@@ -217,6 +221,7 @@ class Node:
         try:
             self._check_copies(bundle, request, ledger)
             self._check_begin(bundle, request, people, ledger)
+            self._check_schedule(bundle, request, ledger)
             kept, limited = self._begun(bundle, request, people)
             sent = self._again(bundle, request, kept)
             if sent is None:
@@ -247,6 +252,16 @@ class Node:
                 "This device's folder was copied, or restored from a backup: the server has received messages under its name "
                 "that its ledger lacked. They are entered now, and it takes part again in the next run."
             )
+
+    def _check_schedule(self, bundle: Bundle, request: Request, ledger: NodeLedger) -> None:
+        """Send nothing new where the owner's schedule does not allow it now; the server does not learn which part."""
+        kept, now = self.store.run(request.run), bundle.first_round(request.stage) + request.round + 1
+        if kept.exists and kept.done >= now:
+            return  # the same bytes again
+        waits_for = self.store.schedule.waits_for(ledger.newest, time.time())
+        if waits_for:
+            self._log(f"this device's schedule does not allow a message now ({waits_for})")
+            raise RefusalError("This device's schedule does not allow it to take part now.")
 
     def _check_begin(self, bundle: Bundle, request: Request, people: NodeHistories, ledger: NodeLedger) -> None:
         """Begin no run, and write nothing, for a request that cannot be read or that the budget covers for nobody."""

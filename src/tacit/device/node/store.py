@@ -1,7 +1,8 @@
 """Store: the files of a node. Every file is replaced completely or not at all.
 
 node.key        the node's private key, made once; its name follows from it, and it signs every reply
-consent.json    whether the node takes part, and who volunteers; off until its owner agrees
+consent.json    whether the node takes part, in which plans, and who volunteers; off until its owner agrees
+consents.json   what was agreed to, and when, in the terms of that time
 choices.json    what each person discloses; never sent
 settings.json   the path of the history file, and the budget of each person
 lifetime        the secret of answers that are drawn once for life; made when first needed, never sent
@@ -10,7 +11,6 @@ plans/DIGEST/   the installed plan folders
 runs/RUN/       run.json, secrets.npz, broadcast.npz, state/: homes and the report of the newest round (the outbox)
 """
 
-import json
 import math
 import os
 import shutil
@@ -27,6 +27,7 @@ from tacit.core.run_folder import (
     private,
     read_arrays,
     read_arrays_by_name,
+    read_json,
     write_arrays,
     write_bytes,
     write_json,
@@ -35,12 +36,13 @@ from tacit.core.run_folder import (
 from tacit.deploy.bundle import Bundle, read_bundle
 from tacit.deploy.signing import NodeKey, new_node_key
 from tacit.device.ledger.node_ledger import NodeLedger, open_node_ledger
+from tacit.device.node.schedule import Schedule, schedule_of
 from tacit.device.node.sharing import ALL_USERS, SharingChoice, choice_from_dict
 from tacit.errors import DeviceError
 from tacit.privacy.budget import Budget
 
 FOLDERS = ("plans", "runs", "flower")
-FILES = ("node.key", "name", "consent.json", "choices.json", "settings.json", "lifetime")
+FILES = ("node.key", "name", "consent.json", "consents.json", "choices.json", "settings.json", "lifetime")
 OWN = {*FOLDERS, *FILES, *(f"{name}.partial" for name in FILES), "ledger"}  # all that a device's folder holds
 RUNS = 8  # the number of runs that are kept
 
@@ -124,8 +126,26 @@ class Store:
         return self._read("consent.json", {"takes_part": False})["takes_part"] is True
 
     def agree(self, takes_part: bool) -> None:
-        """Agree to take part from now on, or no longer."""
-        self._consent(takes_part=takes_part)
+        """Agree to take part in the installed plans from now on, or no longer."""
+        self._consent(takes_part=takes_part, plans=self.digests() if takes_part else [])
+
+    def agreed_to(self, digest: str) -> bool:
+        """Whether the owner has agreed to this plan folder; one that was installed later needs a new consent."""
+        return digest in self._read("consent.json", {}).get("plans", self.digests())
+
+    def record_consent(self, record: dict[str, Any]) -> None:
+        """Add to the record of what was agreed to."""
+        write_json(self.path / "consents.json", [*self.consents(), record])
+
+    def consents(self) -> list[dict[str, Any]]:
+        """What was agreed to, oldest first."""
+        path = self.path / "consents.json"
+        return read_json(path) if path.exists() else []
+
+    @property
+    def schedule(self) -> Schedule:
+        """When the device may take part. Read again each time."""
+        return schedule_of(self.settings.get("schedule", {}))
 
     @property
     def volunteering(self) -> list[str]:
@@ -238,7 +258,7 @@ class Store:
 
     def _read(self, name: str, default: dict[str, Any]) -> dict[str, Any]:
         path = self.path / name
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else default
+        return read_json(path) if path.exists() else default
 
 
 class RunStore:
@@ -279,7 +299,7 @@ class RunStore:
                 os.replace(partial, self.path / "secrets.npz")
             facts = {"digest": digest, "users": [str(user) for user in users], "limited": limited}
             write_json(path, facts)
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path)
 
     @property
     def digest(self) -> str:
@@ -293,7 +313,7 @@ class RunStore:
 
     @property
     def _facts(self) -> dict[str, Any]:
-        return json.loads((self.path / "run.json").read_text(encoding="utf-8"))
+        return read_json(self.path / "run.json")
 
     def secrets(self, people: int) -> np.ndarray:
         """The secrets of the people of this run, uint32[people, 2]."""
