@@ -162,6 +162,7 @@ def test_table_6_stands_beside_the_paper(monkeypatch):
     assert all(row.endswith(f"[{STAND_IN}]") for row in other.rows)
 
 
+@pytest.mark.slow
 def test_targets_of_table_6_are_two_stages_with_noise_at_the_server():
     """LM-PrivRec too: Laplace's noise on the sum, at the ε and δ of the row."""
     log = study.Log("movies, tiny", movies(20, 60), study.SIZES["small"])

@@ -45,7 +45,10 @@ def test_every_function_of_jax_random_takes_the_key():
 def test_streams_of_a_key_are_all_different():
     key = chacha.key_of(bytes(32))
     keys = [key, *jax.random.split(key, 40), *(jax.random.fold_in(key, n) for n in range(40)), jax.random.split(key)[0]]
-    words = [np.asarray(jax.random.bits(one, (4,), jnp.uint32)).tobytes() for one in keys]
+    words = [
+        word.tobytes()
+        for word in np.asarray(jax.vmap(lambda one: jax.random.bits(one, (4,), jnp.uint32))(jnp.stack(keys)))
+    ]
     assert len(set(words)) == 81  # the first of two children is the first of forty
 
 

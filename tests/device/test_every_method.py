@@ -14,7 +14,6 @@ from tacit.core.messages import pack, unpack
 from tacit.core.sparse_rows import dense_tree
 from tacit.device.method import method_class, method_names, methods_from
 from tacit.device.ranking import top
-from tacit.device.round import adapt
 from tacit.lab.data.synthetic.small import checkerboard
 from tacit.lab.evaluation.scoring import ranks
 from tacit.lab.evaluation.splits import Cases, Split, latest
@@ -110,7 +109,7 @@ def test_shapes(name):
     hand = hand_of(name)
     own = hand.own(0)
     home = hand.home(0, own)
-    local, update, weight = hand.method.local(hand.root, hand.params, home.local["0"], own)
+    local, update, weight = hand.local(hand.root, hand.params, home.local["0"], own)
     assert weight.shape == (1,)
     assert jax.tree.structure(local) == jax.tree.structure(home.local["0"])
     assert [x.shape for x in jax.tree.leaves(local)] == [x.shape for x in jax.tree.leaves(home.local["0"])]
@@ -123,7 +122,7 @@ def test_shapes(name):
         assert jax.tree.map(lambda x: x.dtype, table) == jax.tree.map(lambda x: x.dtype, like)
     else:
         assert update == {}
-    scores = hand.method.score(hand.params, local, own, jnp.array([1, 2]), jnp.arange(5))
+    scores = hand.score(local, own, jnp.array([1, 2]), jnp.arange(5))
     assert scores.shape == (5,)
     assert scores.dtype == jnp.float32
 
@@ -148,8 +147,8 @@ def test_longer_padding_changes_nothing(name):
         own = hand.own(2, length)
         home, report = seeded_step(hand.method, hand.job.mechanism, 0, hand.broadcast, hand.home(2, own), own)
         tables = dense_tree(report.payload)
-        local = adapt(hand.method, 0, hand.params, home, own).local["0"]
-        made.append((home, tables, hand.method.score(hand.params, local, own, recent, candidates)))
+        local = hand.adapt(home, own).local["0"]
+        made.append((home, tables, hand.score(local, own, recent, candidates)))
     close(*made, tolerance=1e-6)
 
 
@@ -214,7 +213,7 @@ def test_padding_candidates_score_minus_infinity(name):
     own = hand.own(0)
     local = hand.home(0, own).local["0"]
     candidates = jnp.array([3, -1, 0, -1], jnp.int32)
-    scores = hand.method.score(hand.params, local, own, jnp.full(3, -1, jnp.int32), candidates)
+    scores = hand.score(local, own, jnp.full(3, -1, jnp.int32), candidates)
     np.testing.assert_array_equal(np.isneginf(scores), [False, True, False, True])
     best, _ = top(hand.root, hand.method, hand.params, local, own, jnp.full(3, -1), candidates, 4)
     assert set(np.asarray(best[:2])) == {0, 3}

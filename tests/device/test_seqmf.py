@@ -453,6 +453,7 @@ def launches():
     return split, SeenBefore(split, plus_target=True, in_training=True)
 
 
+@pytest.mark.slow
 def test_staying_or_switching_beats_counting(launches):
     split, seen = launches
     found = {name: hit_rate(run_of(name, split.train), split, seen) for name in ("mfu", "sr-od", "on-device")}
@@ -461,6 +462,7 @@ def test_staying_or_switching_beats_counting(launches):
     assert 0.85 < found["on-device"] < 0.97
 
 
+@pytest.mark.slow
 def test_cross_entropy_learns(launches):
     split, seen = launches
     before, after = (hit_rate(run_of("seqmf-ce", split.train, **some), split, seen) for some in ({"rounds": 0}, {}))

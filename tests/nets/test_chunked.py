@@ -37,7 +37,7 @@ def blocks(theta, begin, end, size, key=None):
     return jnp.where(inside[:, None], made, 0.0)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.integers(0, 23), st.integers(0, 23), st.integers(1, 30))
 def test_blocks_equal_one_call(one, other, size):
     begin, end = sorted((one, other))

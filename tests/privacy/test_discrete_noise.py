@@ -225,6 +225,7 @@ def test_an_accelerator_draws_all_blocks_at_once_and_the_same(table, monkeypatch
     np.testing.assert_array_equal(drawn(), in_blocks)
 
 
+@pytest.mark.slow
 def test_the_ties_of_a_key_are_settled_as_given_words_are():
     """Among three million draws are ties; the cipher's words, given one by one, make the same draws."""
     table, key = gaussian_table(65536), jax.random.key(11)

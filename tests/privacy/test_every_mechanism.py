@@ -17,7 +17,7 @@ import pytest
 from scipy.stats import chisquare
 
 from support.falsify import CHUNK, UNSEEN, audits, trial, whole
-from support.toys import close, same
+from support.toys import close, first_settings, same
 from support.views import BIG, NUMBERS, PARAMS, flat, pairs, releases, reports, shaped, trained
 from tacit.core.messages import schema_of
 from tacit.core.sparse_rows import Rows, dense_tree, is_rows
@@ -38,6 +38,7 @@ COHORTS = {
 INSIDE = np.array([[0.9, -0.5, 0, 0.2], [0.3, 0.9, -0.7, 0.0]]) / NUMBERS  # of any bound
 CASES = [(name, number) for name in mechanism_names() for number in range(len(mechanism_class(name).suggested))]
 every_name = pytest.mark.parametrize("name", mechanism_names())
+first = pytest.mark.parametrize(("name", "number"), first_settings(CASES))  # the others in the second step
 every = pytest.mark.parametrize(("name", "number"), CASES)
 every_cohort = pytest.mark.parametrize("cohort", COHORTS)
 
@@ -68,12 +69,13 @@ def bound_of(mechanism):
 # ---- what it claims is put to the test ----
 
 
-@every
+@first
 def test_no_claim_is_refuted(name, number):
     for found in audited(name, number):
         assert not found.refuted, f"{found.claim} is false: ε is at least {found.proved:.3f}"
 
 
+@pytest.mark.slow
 @every_name
 def test_the_audit_comes_close_to_what_is_claimed(name):
     """Else it could not have failed: in each model, more than half of some claim's ε is found."""

@@ -301,6 +301,7 @@ MUTANTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.kind.__name__}-{type(m.sampler).__name__}")
 def test_a_claim_of_a_mutant_is_refuted(mutant):
     tried: Trial = trial(lambda settings: fill(mutant.kind, settings, "privacy"), mutant.settings, mutant.sampler)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from support.falsify import trial
+from support.toys import first_settings
 from support.views import NUMBERS, PARAMS, shaped
 from tacit.core import chacha
 from tacit.privacy.mechanism import build_mechanism, empty_total, mechanism_class, mechanism_names
@@ -17,7 +18,7 @@ CASES = [(name, number) for name in mechanism_names() for number in range(len(me
 COUNT = 1000
 UPDATE = np.array([0.3, 0.9, -0.7, 0.0]) / NUMBERS
 quick = eqx.filter_jit(compiler_options={"xla_backend_optimization_level": "0"})
-every = pytest.mark.parametrize(("name", "number"), CASES)
+first = pytest.mark.parametrize(("name", "number"), first_settings(CASES))  # the others in the second step
 
 
 def seeded_keys() -> jax.Array:
@@ -47,7 +48,7 @@ def assert_one_law(one: np.ndarray, other: np.ndarray) -> None:
     assert (np.abs(one.std(0) - other.std(0)) <= 0.3 * spread + 1e-6).all()
 
 
-@every
+@first
 def test_a_message_has_one_law_by_either_key(name, number):
     mechanism, update = built(name, number), shaped(UPDATE).update
     encode = quick(lambda keys: jax.vmap(lambda key: mechanism.encode(key, update, mechanism.public_state))(keys))
@@ -58,7 +59,7 @@ def test_a_message_has_one_law_by_either_key(name, number):
     assert_one_law(numbers_of(by_seed), numbers_of(deployed))
 
 
-@every
+@first
 def test_an_estimate_has_one_law_by_either_key(name, number):
     mechanism = built(name, number)
     total, n = empty_total(mechanism, PARAMS, 1)

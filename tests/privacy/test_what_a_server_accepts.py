@@ -27,7 +27,7 @@ def total_of(mechanism, reports=14):
     updates = {"bias": jnp.full((reports, 2), 0.3), "table": jnp.full((reports, 2, 1), -0.1)}
     keys = jax.random.split(jax.random.key(0), reports)
     state = {name: jnp.float32(value) for name, value in mechanism.public_state.items()}
-    payloads = jax.vmap(lambda key, update: mechanism.encode(key, update, state))(keys, updates)
+    payloads = jax.jit(jax.vmap(lambda key, update: mechanism.encode(key, update, state)))(keys, updates)
     sent = Report(payloads, jnp.ones((reports, 1)), jnp.ones(reports, bool))
     payload = jax.tree.map(lambda leaf: np.asarray(leaf[0]), dense_tree(payloads))
     return payload, jax.tree.map(np.asarray, add_reports(mechanism, empty_total(mechanism, LIKE, 1), sent)[0])

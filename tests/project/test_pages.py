@@ -36,13 +36,13 @@ def those_that_take(*takes):
 # ---- nothing is stale ----
 
 
-@those_that_take("nothing", "seconds")
+@those_that_take("nothing")
 def test_a_block_is_what_the_code_and_the_kept_results_make_of_it(block):
     assert not pages.stale(block, block.make()), "stale: run `make pages`"
 
 
 @pytest.mark.slow
-@those_that_take("minutes")
+@those_that_take("seconds", "minutes")
 def test_a_block_is_what_its_command_makes_of_it(block):
     assert not pages.stale(block, block.make()), f"stale: run `python benchmarks/pages.py --page {block.page}`"
 
@@ -152,6 +152,7 @@ def rows(page, first):
     return [[cell.strip() for cell in line.strip("|").split("|")] for body in bodies for line in body]
 
 
+@pytest.mark.slow
 def test_the_page_of_plans_has_every_plan_once_with_the_epsilon_it_has():
     listed = [
         (name, guarantee)

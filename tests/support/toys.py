@@ -6,12 +6,13 @@ from functools import cache
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tacit.core.messages import schema_of
 from tacit.core.plan import Stage
 from tacit.core.sparse_rows import dense_tree
 from tacit.device.method import build
-from tacit.device.round import KEYS, enter, new_home, seeded_noise_key, step
+from tacit.device.round import KEYS, adapt, enter, new_home, seeded_noise_key, step
 from tacit.lab.data import Population, from_events
 from tacit.lab.plans.loader import suggested
 from tacit.lab.simulation.engine import Job
@@ -47,7 +48,13 @@ class Hand:
         self.own = cache(self._own)
         self.method = build(self.stage, population.catalog)
         self.root = jax.random.key(seed, impl=KEYS)
-        self.params = self.method.init(self.root)
+        self.params = jax.jit(lambda key: self.method.init(key))(self.root)
+        # Compiled whole, as in the simulator and on a device: operation by operation, each would be a program of its own.
+        self._prepare = jax.jit(lambda history: self.method.prepare(history))
+        self._enter = jax.jit(lambda secret, own: enter(self.method, 0, new_home(secret), own))
+        self.local = jax.jit(lambda *given: self.method.local(*given))
+        self.adapt = jax.jit(lambda home, own: adapt(self.method, 0, self.params, home, own))
+        self.score = jax.jit(lambda *given: self.method.score(self.params, *given))
         rule, mechanism = build_rule(self.stage.server), build_mechanism(self.stage.privacy)
         self.job = Job(self.method, mechanism, rule, 0, self.trains, 1, self._sent())
         self.broadcast = open_round(0, self.params)
@@ -61,17 +68,30 @@ class Hand:
 
     def _own(self, device: int, length: int = 64):
         history = self.population.histories(np.array([device]), length)
-        return self.method.prepare(jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), history))
+        return self._prepare(jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), history))
 
     def home(self, device: int, own):
         secret = jax.random.key_data(jax.random.fold_in(self.root, device))
-        return enter(self.method, 0, new_home(secret), own)
+        return self._enter(secret, own)
+
+
+_STEPS: dict[tuple[int, int, int], tuple] = {}  # what a step was compiled for, kept so that its address stays its own
 
 
 def seeded_step(method, mechanism, stage: int, broadcast, home, own):
-    """One device's round as the simulator plays it."""
-    noise = seeded_noise_key(home, stage, broadcast.round)
-    return step(method, mechanism, stage, broadcast, home, own, noise)
+    """One device's round as the simulator plays it, compiled once for a method, a mechanism and a stage."""
+    key = (id(method), id(mechanism), stage)
+    if key not in _STEPS:
+        run = lambda broadcast, home, own: step(  # noqa: E731
+            method, mechanism, stage, broadcast, home, own, seeded_noise_key(home, stage, broadcast.round)
+        )
+        _STEPS[key] = (method, mechanism, jax.jit(run))
+    return _STEPS[key][-1](broadcast, home, own)
+
+
+def first_settings(cases: list[tuple[str, int]]) -> list:
+    """Cases of a name and the number of its suggested setting: all but the first of each name in the second step."""
+    return [case if case[1] == 0 else pytest.param(*case, marks=pytest.mark.slow) for case in cases]
 
 
 def compiled_quickly() -> bool:

@@ -120,6 +120,7 @@ def test_the_debug_executor_agrees():
     close(homes_by_device(fast), homes_by_device(debug))
 
 
+@pytest.mark.slow
 def test_the_debug_executor_correlates_the_same_noise():
     privacy = {"mechanism": "gaussian", "noise": 1.0, "correlation": "blt"}
     cohort = {"sampler": "pass", "count": 10, "shuffle": "once"}
