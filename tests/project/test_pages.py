@@ -192,7 +192,7 @@ def test_the_options_of_a_round_are_shown_with_their_defaults():
 
     from tacit.cli import app
 
-    given = {option.opts[0]: option.default for option in get_command(app).commands["server"].params}
+    given = {option.opts[0]: option.default for option in get_command(app).commands["server"].commands["run"].params}
     shown = {name.strip("`"): default for name, default, _ in rows("docs/deploy.md", "| option of")}
     assert {name: float(default) for name, default in shown.items()} == {name: float(given[name]) for name in shown}
 
