@@ -52,6 +52,10 @@ def run(
     rest: Annotated[int, typer.Option(help="The number of rounds that a node is left out after it failed.")] = 1,
     least: Annotated[float, typer.Option(help="The share of the plan's population that must have enrolled.")] = 1.0,
     wait: Annotated[float, typer.Option(help="Seconds to wait for them to enrol.")] = 600.0,
+    metrics: Annotated[
+        int | None, typer.Option(help="A port of the loopback interface for Prometheus, at /metrics.")
+    ] = None,
+    json_lines: Annotated[bool, typer.Option("--json-lines", help="Print each line as a JSON object.")] = False,
 ) -> None:
     """Run the rounds of a plan folder; the default. The run folder can be resumed."""
     from tacit.cli.common import needs_flower
@@ -65,54 +69,111 @@ def run(
     split_address(address)
     certificates_at(certs)
     bundle, policy = read_bundle(folder), RoundPolicy(goal, minimum, deadline, grace, tries, rest, wait, least)
-    _supervise(bundle, policy, out, address, certs, signer_of(bundle.server, key or folder / "server.key"))
+    sign = signer_of(bundle.server, key or folder / "server.key")
+    _supervise(bundle, policy, out, address, certs, sign, metrics, json_lines)
 
 
-def _supervise(bundle: Any, policy: Any, out: Path, address: str, certs: Path | None, sign: Any) -> None:
+def _supervise(
+    bundle: Any,
+    policy: Any,
+    out: Path,
+    address: str,
+    certs: Path | None,
+    sign: Any,
+    metrics: int | None,
+    json_lines: bool,
+) -> None:
     """Keep a SuperLink running behind the proxy, and run the rounds over it."""
     from functools import partial
 
     from tacit.deploy.certificates import warn_of_expiry
     from tacit.deploy.flower_transport import FlowerRuntime, check_flower, superlink_arguments
     from tacit.deploy.preflight import alone_in, can_listen, split_address
-    from tacit.deploy.supervisor import FlowerProcess, end_by_signal, print_line
+    from tacit.deploy.supervisor import FlowerProcess, end_by_signal, print_json_line, print_line
     from tacit.server.session.admission import Admission
     from tacit.server.session.fleet_proxy import FleetProxy, listening
     from tacit.server.session.flower import register
     from tacit.server.session.session import Session
+    from tacit.server.session.status import Status, served
 
+    log = print_json_line if json_lines else print_line
     check_flower()
     end_by_signal()
     admission = None if certs is None else Admission(certs)
     with alone_in(out / "flower"):
         can_listen(address)
-        warn_of_expiry([] if certs is None else [certs / "ca.crt", certs / "server.crt"], print_line)
+        warn_of_expiry([] if certs is None else [certs / "ca.crt", certs / "server.crt"], log)
         link = FlowerProcess(out / "flower", "flower-superlink")
         session = Session.at(out, bundle, policy, admission)
-        print_line(f"run {session.run}: {session.done} of {bundle.rounds} rounds are done")
+        log(f"run {session.run}: {session.done} of {bundle.rounds} rounds are done")
         for claim in (bundle.price.whole, *bundle.price.beside):
-            print_line(str(claim))
+            log(str(claim))
         runtime = FlowerRuntime(f"127.0.0.1:{link.port}", link.secret, None, bundle.largest)
         proxy = FleetProxy(link.port, bundle.largest, admission, partial(register, runtime))
-        with link.kept_up(superlink_arguments(), print_line), listening(proxy, split_address(address), certs):
-            print_line(f"listening on {address}{' with TLS' if certs else ', without TLS: any node may connect'}")
-            _run_rounds(session, link, runtime, sign)
-        print_line(f"all {bundle.rounds} rounds are done; the parameters are in {out}")
+        status = Status(out)
+        doors = listening(proxy, split_address(address), certs)
+        with link.kept_up(superlink_arguments(), log), doors, served(status, metrics):
+            log(f"listening on {address}{' with TLS' if certs else ', without TLS: any node may connect'}")
+            _run_rounds(session, link, runtime, sign, log, status)
+        log(f"all {bundle.rounds} rounds are done; the parameters are in {out}")
 
 
-def _run_rounds(session: Any, link: Any, runtime: Any, sign: Any) -> None:
+def _run_rounds(session: Any, link: Any, runtime: Any, sign: Any, log: Any, status: Any) -> None:
     """Run all rounds; where Flower gives its run up, another one continues."""
     from tacit.deploy.flower_transport import LostError
-    from tacit.deploy.supervisor import print_line
     from tacit.server.session.flower import run_session
 
     while not session.finished:
         link.wait()
         try:
-            run_session(session, runtime, sign, print_line)
+            run_session(session, runtime, sign, log, status)
         except LostError as problem:
             session = session.reopened()
-            print_line(f"Flower gave the run up ({problem}); another one continues from round {session.done}")
+            log(f"Flower gave the run up ({problem}); another one continues from round {session.done}")
+
+
+@app.command("status")
+def run_status(
+    out: Annotated[Path, typer.Argument(help="The run folder.")] = Path("run"),
+    watch: Annotated[bool, typer.Option(help="Show it again every two seconds, until the run ends.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Show a run: its round, nodes, reports, refusals and why, the privacy cost so far, bytes, time to the deadline."""
+    import time
+
+    from tacit.cli.common import print_json
+    from tacit.server.session.status import read_status
+
+    while True:
+        found = read_status(out)
+        print_json(found) if as_json else print("\n".join(_status_lines(found)), flush=True)
+        if not watch or found["phase"] == "finished":
+            return
+        time.sleep(2.0)
+
+
+def _status_lines(found: dict[str, Any]) -> list[str]:
+    """A status as text."""
+    import time
+
+    from tacit.deploy.terminal import printable
+
+    age = time.time() - found["time"]
+    epsilon = "∞" if found["epsilon"] in ("inf", float("inf")) else f"{found['epsilon']:.4g}"
+    lines = [
+        f"run {found['run']} of plan {printable(found['plan'])}: {found['phase']}, as of {age:.0f} s ago",
+        f"rounds    {found['rounds_done']} of {found['rounds']} are done",
+        f"people    {found['people_enrolled']} of {found['people']} have enrolled, in {len(found['nodes'])} nodes",
+        f"privacy   ε = {epsilon} at δ = {found['delta']:.1e} so far; whole run: {printable(found['claim'])}",
+        f"bytes     {found['bytes_up']:,} up, {found['bytes_down']:,} down",
+        f"refused   {found['refusals']} replies; {found['reports_late']} came late",
+    ]
+    if found["phase"] == "round":
+        where = f"round {found['round']} of stage {found['stage']}"
+        reports = f"{found['people_reported']} of {found['people_asked']} people have reported"
+        lines.insert(2, f"open      {where}: {reports}; {found['seconds_left']:.0f} s to the deadline")
+    lines += [f"  {one['node'][:8]}  {one['people']:>7,} people  {one['state']}" for one in found["nodes"]]
+    return lines + [f"  {one['node'][:8]}  {printable(one['reason'])}" for one in found["newest_refusals"][-5:]]
 
 
 @app.command()

@@ -191,3 +191,9 @@ def end_by_signal() -> None:
 def print_line(text: str) -> None:
     """Print one line with the time of day."""
     print(f"{time.strftime('%H:%M:%S')} {printable(text)}", flush=True)
+
+
+def print_json_line(text: str) -> None:
+    """Print one line as a JSON object with the time in UTC."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    print(json.dumps({"time": now, "text": printable(text)}, ensure_ascii=False), flush=True)

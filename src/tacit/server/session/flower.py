@@ -38,6 +38,7 @@ from tacit.deploy.messages import Reply, Request
 from tacit.deploy.signing import Sign, signer_of
 from tacit.errors import RunError, TacitError
 from tacit.server.session.session import Session
+from tacit.server.session.status import Status
 
 PATIENCE = 45.0  # seconds to wait for a SuperLink that does not answer, before the run counts as lost
 POLL = 0.5  # seconds between two polls for replies
@@ -111,7 +112,9 @@ def _begin(runtime: FlowerRuntime) -> str:
     raise LostError("the SuperLink handed out no run")
 
 
-def run_session(session: Session, runtime: FlowerRuntime, sign: Sign, log: Logger) -> None:
+def run_session(
+    session: Session, runtime: FlowerRuntime, sign: Sign, log: Logger, status: Status | None = None
+) -> None:
     """Run a session as a run of this SuperLink; `LostError` where Flower gave the run up, and another must continue."""
     token = _begin(runtime)
     try:
@@ -123,7 +126,7 @@ def run_session(session: Session, runtime: FlowerRuntime, sign: Sign, log: Logge
             TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run.run_id
             TaskIdentity.node_id = task.context.node_id
             grid.set_run(run_from_proto(task.run))
-            RoundLoop(session, grid, sign, log).play()
+            RoundLoop(session, grid, sign, log, status).play()
     except (httpx.HTTPError, RunNotRunningException) as problem:
         raise LostError(f"{type(problem).__name__}: {problem}") from None
 
@@ -140,6 +143,7 @@ class RoundLoop:
     grid: Grid
     sign: Sign = lambda request: request
     log: Logger = print
+    status: Status | None = None
     numbers: dict[str, int] = field(default_factory=dict)  # a node's name -> its number in the grid, which may change
     pending: dict[str, tuple[str, int]] = field(default_factory=dict)  # message -> node's name ("" in a hello), number
     retry: dict[str, float] = field(default_factory=dict)  # name -> when to send the request again
@@ -151,11 +155,19 @@ class RoundLoop:
         while not self.session.finished:
             began = time.monotonic()
             self.session.open()
+            self._tell("round", began + self.session.policy.deadline)
             self.retry = dict.fromkeys(self.session.missing, 0.0)
             self._round(began)
             row = self.session.close(seconds := time.monotonic() - began)
             self.log(_describe(self.session, row, seconds))
+            self._tell("finished" if self.session.finished else "closed")
         self._finish()
+
+    def _tell(self, phase: str, deadline: float | None = None) -> None:
+        """Write the status."""
+        if self.status is not None:
+            self.status.deadline = deadline or 0.0
+            self.status.update(self.session, len(self.numbers), phase, now=True)
 
     def _gather(self) -> None:
         """Wait until enough people have enrolled and, where the run resumes, until a node has reconnected."""
@@ -214,6 +226,9 @@ class RoundLoop:
     def _step(self) -> None:
         """Send a hello to new nodes, read the messages that have arrived, and sleep for a moment."""
         now = time.monotonic()
+        if self.status is not None:
+            phase = "round" if self.status.deadline else "enrolling"
+            self.status.update(self.session, len(self.numbers), phase)
         for number in self.grid.get_node_ids():
             if self.greet.get(number, 0.0) <= now:
                 self.greet[number] = math.inf
@@ -246,7 +261,10 @@ class RoundLoop:
                 self.session.receive(reply)
         except Exception as problem:  # nothing that one node sends ends the loop
             known = isinstance(problem, TacitError)
-            self.log(str(problem) if known else f"node {name[:8] or number}: {type(problem).__name__}: {problem}")
+            reason = str(problem) if known else f"node {name[:8] or number}: {type(problem).__name__}: {problem}"
+            self.log(reason)
+            if self.status is not None:
+                self.status.refuse(name or str(number), reason)
             self.retry.pop(name, None)  # it has replied: in this round, the same request again would not help
             if not name:
                 self._later("", number, GREET)
