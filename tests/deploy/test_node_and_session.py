@@ -420,6 +420,7 @@ def test_only_the_server_that_the_plan_folder_names_is_obeyed(tmp_path):
     deployment = Deployment(tmp_path, COUNTING, world, (1, 1))
     node = next(iter(deployment.nodes.values()))
     bundle = node.store.install(tmp_path / "signed")
+    node.store.agree(True)
     session, sign = Session.begin(tmp_path / "other", bundle), Signer(tmp_path / "server.key")
     assert (tmp_path / "server.key").stat().st_mode & 0o777 == 0o600
     assert post(node, session.hello()).refused == "This device answers its own server alone."

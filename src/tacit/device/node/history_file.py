@@ -148,13 +148,15 @@ def _column(table: pl.DataFrame, field: Field, path: str | Path) -> np.ndarray:
         known = {value: float(place) for place, value in enumerate(field.values)}
         places = table[field.name].replace_strict(list(known), list(known.values()), default=-1.0)
         return places.cast(pl.Float32).to_numpy()[:, None]
-    return table.select(_numbers(table[name], name, path).alias(name) for name in names).to_numpy()
+    return table.select(_numbers(table[name], name, path, holes=True).alias(name) for name in names).to_numpy()
 
 
-def _numbers(column: pl.Series, name: str, path: str | Path) -> pl.Series:
-    """A column of finite numbers."""
+def _numbers(column: pl.Series, name: str, path: str | Path, holes: bool = False) -> pl.Series:
+    """A column of finite numbers; with `holes`, some may be missing, which the method that reads them checks."""
     try:
-        return _finite(column.cast(pl.Float32), name, path)
+        cast = column.cast(pl.Float32)
+        _finite(cast.drop_nulls().drop_nans() if holes else cast, name, path)
+        return cast
     except pl.exceptions.PolarsError:
         raise DataError(f"{path}: {name} {_FINITE}.") from None
 
