@@ -17,8 +17,9 @@ from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
 from tacit.privacy.accounting.accountant import gaussian_noise
 from tacit.privacy.price import Price, price
-from tacit.server.rules.frequent_items import FrequentItems, frequent, item_weights
-from tacit.server.rules.step_table import StepTable, largest
+from tacit.server.rules._steps import frequent, item_weights, largest
+from tacit.server.rules.frequent_items import FrequentItems
+from tacit.server.rules.step_table import StepTable
 
 KEY = jax.random.key(0)
 N = 9

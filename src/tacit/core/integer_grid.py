@@ -17,6 +17,7 @@ import numpy as np
 
 from tacit.core.sparse_rows import Rows, is_rows, is_sound
 
+PARTS = 1024  # a bound on squares may be shared out in so many parts, one round after the other
 CHUNK_ROWS = 2**16  # the most rows that one sum of halves adds without a carry
 _GOLDEN = np.int32(0x4F1BBCDD)  # 2³¹·.618…: an offset that spreads the rounding of neighbours evenly
 _LOW_BITS = np.int32(2**31 - 1)
@@ -83,25 +84,32 @@ def with_values(vector: jax.Array, rest: Any) -> Any:
 # ---- Rounding ----
 
 
-def round_to_grid(word: jax.Array | None, x: jax.Array, clip: Any, grid: Grid) -> jax.Array:
+def round_to_grid(
+    word: jax.Array | None, x: jax.Array, clip: Any, grid: Grid, part: jax.Array | None = None
+) -> jax.Array:
     """The integers int32[D] for a float vector x[D], shrunk to the clip bound; what is not finite is the zero vector.
 
-    `word` is one random uint32 for the whole vector, which makes rounding unbiased; None rounds to the nearest.
+    `word` is one random uint32 for the whole vector, which makes rounding unbiased; None rounds to the nearest. With `part` the
+    vector gets so many of the PARTS of the bound on its squares: it is shorter by the root of part/PARTS, steps and all.
     """
-    y = _scaled(x.astype(jnp.float32), jnp.asarray(clip, jnp.float32), grid)
+    y = _scaled(x.astype(jnp.float32), jnp.asarray(clip, jnp.float32), grid, part)
     size = jnp.abs(y)
     whole = size.astype(jnp.int32)
-    part = ((size - whole.astype(jnp.float32)) * 2.0**31).astype(jnp.int32)
-    up = _carried(word, part, grid.norm)
+    fraction = ((size - whole.astype(jnp.float32)) * 2.0**31).astype(jnp.int32)
+    up = _carried(word, fraction, grid.norm)
     q, towards_zero = (jnp.where(y < 0, -steps, steps) for steps in (whole + up, whole))
     if grid.norm == "elements":
         return jnp.clip(q, -grid.bound, grid.bound)
-    return jnp.where(within(q, grid), q, jnp.where(within(towards_zero, grid), towards_zero, 0))
+    return jnp.where(within(q, grid, part), q, jnp.where(within(towards_zero, grid, part), towards_zero, 0))
 
 
-def _scaled(x: jax.Array, clip: jax.Array, grid: Grid) -> jax.Array:
+def _scaled(x: jax.Array, clip: jax.Array, grid: Grid, part: jax.Array | None = None) -> jax.Array:
     """x in steps, shrunk into the bound. Norms are of x over its largest number: no square and no sum overflows."""
-    steps = 1 / grid.step
+    steps, keep = 1 / grid.step, grid.keep
+    if part is not None:
+        share = part.astype(jnp.float32) / PARTS
+        steps = steps * jnp.sqrt(share)  # rounding takes the same room of a smaller bound
+        keep = jnp.sqrt(jnp.maximum(0.25, 1 - (1 - grid.keep**2) / jnp.maximum(share, 1 / PARTS)))
     largest = jnp.abs(x).max(initial=0.0)
     sound = jnp.isfinite(x).all() & (largest >= np.finfo(np.float32).tiny)  # smaller ones are not divided exactly
     x, largest = jnp.where(sound, x, 0.0), jnp.where(sound, largest, 1.0)
@@ -110,8 +118,8 @@ def _scaled(x: jax.Array, clip: jax.Array, grid: Grid) -> jax.Array:
     x = x / largest
     norm = jnp.sqrt(jnp.square(x).sum()) if grid.norm == "l2" else jnp.abs(x).sum()
     size = largest / clip  # may be infinite
-    inside = norm * size <= grid.keep
-    return x * (jnp.where(inside, size, grid.keep / jnp.where(norm > 0, norm, 1.0)) * steps)
+    inside = norm * size <= keep
+    return x * (jnp.where(inside, size, keep / jnp.where(norm > 0, norm, 1.0)) * steps)
 
 
 def _carried(word: jax.Array | None, part: jax.Array, norm: Norm) -> jax.Array:
@@ -127,8 +135,11 @@ def _carried(word: jax.Array | None, part: jax.Array, norm: Norm) -> jax.Array:
     return ((part + offsets) >> 31) & 1
 
 
-def within(q: jax.Array, grid: Grid) -> jax.Array:
-    """Whether integers are within the bound, exactly; for the device before it sends and the server before it adds."""
+def within(q: jax.Array, grid: Grid, part: jax.Array | None = None) -> jax.Array:
+    """Whether integers are within the bound, exactly; for the device before it sends and the server before it adds.
+
+    With `part`, whether their squares are within so many of the PARTS of the bound.
+    """
     size = sizes_of(q)
     small = size.max(initial=np.uint32(0)) <= grid.largest
     if grid.norm == "l2" and size.size * grid.bound >= 2**64:
@@ -137,8 +148,20 @@ def within(q: jax.Array, grid: Grid) -> jax.Array:
         return small
     size = jnp.where(small, size, 0)
     total = _sum_terms(size, grid)
-    high, low = np.uint32(grid.bound >> 32), np.uint32(grid.bound & 0xFFFFFFFF)
+    high, low = _words_of(grid.bound) if part is None else _words_of_part(grid.bound, part)
     return small & ((total[0] < high) | ((total[0] == high) & (total[1] <= low)))
+
+
+def _words_of(bound: int) -> tuple[Any, Any]:
+    return np.uint32(bound >> 32), np.uint32(bound & 0xFFFFFFFF)
+
+
+def _words_of_part(bound: int, part: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """⌊bound·part/PARTS⌋ in two words, from a table: exact, whatever the bound."""
+    words = [_words_of(bound * many // PARTS) for many in range(PARTS + 1)]
+    at = jnp.clip(part, 0, PARTS)
+    high, low = (jnp.asarray(np.array(column, np.uint32))[at] for column in zip(*words))
+    return high, low
 
 
 def _sum_terms(size: jax.Array, grid: Grid) -> tuple[jax.Array, jax.Array]:

@@ -3,7 +3,7 @@
 Every message is an Entry. Entries are composed, not added up line by line:
 
 - A message of its own (Pure, Gaussian, Unbounded) counts once for each entry.
-- A whole-stage event (PoissonGaussian, FixedGaussian, CorrelatedGaussian, FixedPure) covers all planned rounds of a stage,
+- A whole-stage event (PoissonGaussian, FixedGaussian, CorrelatedGaussian, SplitGaussian, FixedPure) covers all planned rounds of a stage,
   whichever devices are drawn: a run's stage counts once, with its `rounds`, however many reports it has.
 - A guarantee covers its own unit and every finer one (client(silo) > user > interaction). An entry of a finer unit than
   the budget's has no finite ε for the budget's unit, so it counts as unbounded; so does a one-sided guarantee.
@@ -29,13 +29,14 @@ from tacit.privacy.accounting.events import (
     FixedPure,
     PoissonGaussian,
     Spent,
+    SplitGaussian,
     Unbounded,
     check_least_delta,
 )
 from tacit.privacy.claim import Relation, Unit
 
 DAY = 86_400.0  # seconds
-WHOLE_STAGE = (PoissonGaussian, FixedGaussian, CorrelatedGaussian, FixedPure)
+WHOLE_STAGE = (PoissonGaussian, FixedGaussian, CorrelatedGaussian, SplitGaussian, FixedPure)
 COARSENESS: dict[Unit, int] = {"interaction": 0, "user": 1, "client(silo)": 2}
 _RELATIONS = get_args(Relation)
 _ROUNDING = 1 + 1e-9  # so that a budget of exactly n·ε allows n messages

@@ -116,6 +116,14 @@ class Mechanism(eqx.Module):
         del key, total
         return public_state
 
+    def grant(self, asked: dict[str, jax.Array], public_state: dict) -> dict:
+        """Server: the public state of a round whose rule asked for these numbers; what it may not have, it does not get.
+
+        A mechanism that takes no requests leaves the state as it is.
+        """
+        del asked
+        return public_state
+
     def settle(self, exposure: Exposure) -> "Mechanism":
         """The same mechanism with its noise found for this exposure; nothing to find by default."""
         del exposure

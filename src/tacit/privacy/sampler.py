@@ -23,6 +23,7 @@ from tacit.privacy.accounting.events import (
     Gaussian,
     PoissonGaussian,
     Pure,
+    SplitGaussian,
 )
 
 Fitted = Literal["rounds", "pooled", "helped"]
@@ -87,6 +88,10 @@ class Exposure(NamedTuple):
         There is no amplification by sampling: what counts is how often and how far apart a device may report.
         """
         return CorrelatedGaussian(noise, self.rounds, self.messages, self.separation, gap), self.rounds
+
+    def split(self, noise: float, gap: float = 0.0, apart: float = 2.0) -> tuple[Event, int]:
+        """The event of sums that share one bound, as was decided from the sums before; `noise` covers all of them together."""
+        return SplitGaussian(noise, self.rounds, gap, apart), self.rounds
 
     def pure(self, epsilon: float, delta: float, gap: float = 0.0) -> tuple[Event, int]:
         """The same for sums whose noise is pure ε for their members, under replace-one."""

@@ -46,9 +46,15 @@ def begin(
     `update` has the shape of an update where that is not what is trained.
     """
     before = trained(params, trains)
+    state, noise = (
+        rule.init(before),
+        () if mechanism is None else mechanism.noise_state(before if update is None else update),
+    )
     public_state = {} if mechanism is None else mechanism.public_state
-    noise = () if mechanism is None else mechanism.noise_state(before if update is None else update)
-    return Memory(rule.init(before), {name: jnp.float32(number) for name, number in public_state.items()}, noise)
+    public_state = {name: jnp.float32(number) for name, number in public_state.items()}
+    if mechanism is not None:
+        public_state = mechanism.grant(rule.asks(before, state), public_state)
+    return Memory(state, public_state, noise)
 
 
 def open_round(round: Any, params: dict, public_state: dict | None = None) -> Broadcast:
@@ -131,7 +137,8 @@ def checked_close(
     estimate, noise = mechanism.release(key, payloads, n, memory.public_state, memory.noise)
     before = trained(params, trains)
     after, state = rule.finish(before, estimate, n, memory.rule)
-    then = Memory(state, mechanism.next_public_state(key, payloads, memory.public_state), noise)
+    public_state = mechanism.next_public_state(key, payloads, memory.public_state)
+    then = Memory(state, mechanism.grant(rule.asks(after, state), public_state), noise)
     moves = (n > 0) | mechanism.always_releases
     after, then = jax.tree.map(lambda new, old: jnp.where(moves, new, old), (after, then), (before, memory))
     return {**params, **after}, then, n, all_finite((after, then)) & (all_finite(estimate) | ~moves)

@@ -44,6 +44,11 @@ class Rule(eqx.Module):
     def init(self, params: dict) -> Any:
         """The rule's own state before the first round."""
 
+    def asks(self, params: dict, state: Any) -> dict[str, jax.Array]:
+        """Public numbers that the next round should be opened with, from what was released; the mechanism decides."""
+        del params, state
+        return {}
+
     @abstractmethod
     def finish(self, params: dict, estimate: Estimate, n: jax.Array, state: Any) -> tuple[dict, Any]:
         """The parameters after a round in which n devices reported."""

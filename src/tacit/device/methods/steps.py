@@ -1,5 +1,6 @@
 """Steps: which item follows which, from one noisy sum of everybody's steps between frequent items."""
 
+import math
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -10,6 +11,7 @@ from tacit.core.settings import setting
 from tacit.core.sparse_rows import Rows, coalesce, distinct
 from tacit.device.history import History
 from tacit.device.method import Method, masked
+from tacit.errors import PlanError
 
 
 class Steps(Method):
@@ -21,7 +23,8 @@ class Steps(Method):
     In the next stage a device leaves out the events of other items and adds, for every two events at distance k up to
     `window`, decay^(k − 1)·g_i·g_j to the cell (i, j). It adds up equal cells, then divides by the L2 norm of them all, so
     that the table it sends has norm 1, whatever the history. E is the noisy sum of those tables, after the server's rule. In a
-    later round a device sends the cells that are `kept`, which follow from what was released before.
+    later round a device sends the cells that are `kept`, which follow from what was released before. With `sends = "as_asked"`
+    the server asks for counts or steps round by round, in messages of one form.
 
     Items that are not in the head come after it, by their counts. A device adds up the rows of its own recent items, which
     averages their noise and reveals nothing.
@@ -31,7 +34,7 @@ class Steps(Method):
     """
 
     catalog: Catalog
-    sends: Literal["steps", "counts"] = setting("steps")
+    sends: Literal["steps", "counts", "as_asked"] = setting("steps")
     most: int = setting(2000, at_least=2)  # items in the head, at most: a message has most² numbers
     window: int = setting(10, at_least=1)
     decay: float = setting(0.8, above=0.0, at_most=1.0)
@@ -44,6 +47,13 @@ class Steps(Method):
         "rounds": 1,
         "server": {"rule": "step_table"},
     }
+
+    def __check_init__(self):
+        if self.sends == "as_asked" and self.room**2 < self.catalog.n_items:
+            raise PlanError(
+                f"hyper.most = {self.most} leaves {self.room**2:,} numbers in a message, too few for the counts of "
+                f"{self.catalog.n_items:,} items; give at least {math.ceil(math.sqrt(self.catalog.n_items))}."
+            )
 
     @property
     def room(self) -> int:
@@ -59,6 +69,7 @@ class Steps(Method):
             "head": jnp.arange(room, dtype=jnp.int32),  # item numbers; n is padding
             "weights": jnp.ones(room),
             "kept": jnp.ones(room * room, bool),
+            "phase": jnp.zeros((), jnp.int32),  # of `as_asked`: 0 is counts, 1 is steps
             "steps": jnp.zeros(room * room),  # E; the cell (i, j) is at i·room + j
         }
 
@@ -76,9 +87,20 @@ class Steps(Method):
         del key
         if self.sends == "counts":
             update = {"counts": _normalised(distinct(own, self.catalog.n_items))}
-        else:
+        elif self.sends == "steps":
             update = {"steps": self._steps(params, own)}
+        else:
+            update = {"steps": self._as_asked(params, own)}
         return local, update, jnp.ones(1)
+
+    def _as_asked(self, params: dict, items: jax.Array) -> Rows:
+        """The counts or the steps, in the same form; the count of item i is at i."""
+        steps, own = self._steps(params, items), _normalised(distinct(items, self.catalog.n_items))
+        size, length = self.room**2, max(steps.index.shape[0], own.index.shape[0])
+        own = Rows(jnp.where(own.index < own.rows, own.index, size), own.value, size)
+        return jax.tree.map(
+            lambda one, other: jnp.where(params["phase"] == 0, one, other), _longer(own, length), _longer(steps, length)
+        )
 
     def _steps(self, params: dict, items: jax.Array) -> Rows:
         """The cells between the head items of a history, equal ones added up, with an L2 norm of 1."""
@@ -126,6 +148,12 @@ def _only_head(places: jax.Array, items: jax.Array) -> jax.Array:
     real = place >= 0
     at = jnp.where(real, jnp.cumsum(real) - 1, items.shape[0])
     return jnp.full(items.shape, -1, jnp.int32).at[at].set(place, mode="drop")
+
+
+def _longer(rows: Rows, length: int) -> Rows:
+    """The rows with so much room, padded at the end."""
+    more = (0, length - rows.index.shape[0])
+    return Rows(jnp.pad(rows.index, more, constant_values=rows.rows), jnp.pad(rows.value, more), rows.rows)
 
 
 def _normalised(rows: Rows) -> Rows:

@@ -43,6 +43,7 @@ from tacit.privacy.accounting.events import (
     Event,
     FixedPure,
     Gaussian,
+    SplitGaussian,
     distance,
     undrawn,
 )
@@ -189,10 +190,13 @@ def _described(world: Population, plan: Plan) -> Population:
     return replace(world, catalog=replace(world.catalog, person_fields=fields), person=own)
 
 
+_NORMAL = (Gaussian, CorrelatedGaussian, SplitGaussian)
+
+
 def _curve(cost: Price) -> str | None:
     """The relation of a claim that is about normal noise and nothing else."""
     events = [stage.event for stage in cost.covered if stage.event is not None]
-    return cost.whole.relation if all(isinstance(event, Gaussian | CorrelatedGaussian) for event in events) else None
+    return cost.whole.relation if all(isinstance(event, _NORMAL) for event in events) else None
 
 
 def _total(stages: list[Seen], cost: Price | None = None) -> np.ndarray:
@@ -258,7 +262,7 @@ def _of_answers(
 ) -> Evidence:
     """What a server proves that asks every canary in every round."""
     found = weigh_guesses(np.concatenate([_total(stages) for stages in asked]), coins, claim.delta, confidence)
-    if not all(isinstance(undrawn(one.event), Gaussian | CorrelatedGaussian) for one in answers):
+    if not all(isinstance(undrawn(one.event), _NORMAL) for one in answers):
         return found
     alpha, reach = error_of_each(confidence) / len(answers), 2.0 if claim.relation == "replace_one" else 1.0
     effects = [(one.effect(alpha), one.scores.shape[0]) for one in answers]

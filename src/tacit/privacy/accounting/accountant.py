@@ -43,6 +43,7 @@ from tacit.privacy.accounting.events import (
     Pure,
     Relation,
     Spent,
+    SplitGaussian,
     Unbounded,
     distance,
     undrawn,
@@ -147,8 +148,8 @@ def _gap_delta(event: Event, relation: Relation) -> float:
     plain = undrawn(event)  # sampling makes h smaller
     if isinstance(plain, Pure):
         return gap * (1 + math.exp(min(_between(plain, relation), 700.0)))
-    # Of a sum with correlated noise, given those before it, neighbours differ by no more than of all sums together.
-    assert isinstance(plain, Gaussian | CorrelatedGaussian)
+    # Of a sum that is priced with others, given those before it, neighbours differ by no more than of all sums together.
+    assert isinstance(plain, Gaussian | CorrelatedGaussian | SplitGaussian)
     if plain.noise == 0:
         return 1.0
     multiplier = _together(((Gaussian(plain.noise), 1),), relation)
@@ -253,7 +254,7 @@ def _exact(event: Event) -> Event:
     """The event without what is taken off δ."""
     if isinstance(event, Drawn):
         return replace(event, gap=0.0, silence=0.0)
-    return replace(event, gap=0.0) if isinstance(event, Pure | Gaussian | CorrelatedGaussian) else event
+    return replace(event, gap=0.0) if isinstance(event, Pure | Gaussian | CorrelatedGaussian | SplitGaussian) else event
 
 
 def _simplest(event: Event, relation: Relation) -> Event:
@@ -271,6 +272,9 @@ def _simplest(event: Event, relation: Relation) -> Event:
         case CorrelatedGaussian(noise=noise, rounds=rounds):
             _check(rounds >= 1, event, "at least 1 round")
             return _simplest(Gaussian(noise * math.sqrt(rounds)), relation)  # so many of these are one of `noise`
+        case SplitGaussian(noise=noise, rounds=rounds):
+            _check(rounds >= 1, event, "at least 1 round")
+            return _simplest(Gaussian(noise * math.sqrt(rounds), apart=event.apart), relation)  # all are one of `noise`
         case Gaussian(noise=noise):
             whole = True
         case PoissonGaussian(noise=noise, rate=rate):

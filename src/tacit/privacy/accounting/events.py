@@ -99,6 +99,21 @@ class CorrelatedGaussian:
 
 
 @dataclass(frozen=True)
+class SplitGaussian:
+    """One of the `rounds` sums of a stage that share one bound: how long a device's part of each may be follows from the sums before.
+
+    They are priced together, because the squared lengths never sum to more than 1: all rounds together are one Gaussian event
+    of this noise (fully adaptive composition: Smith and Thakurta 2022, Koskela, Tobaben and Honkela 2023).
+    """
+
+    kind: ClassVar[str] = "split_gaussian"
+    noise: float
+    rounds: int
+    gap: float = 0.0
+    apart: float = 2.0
+
+
+@dataclass(frozen=True)
 class FixedPure:
     """One sum over a cohort of fixed size, drawn without replacement, with noise that is pure ε for its members."""
 
@@ -125,12 +140,15 @@ class RawData(Unbounded):
     kind: ClassVar[str] = "raw_data"
 
 
-Event = Pure | Gaussian | PoissonGaussian | FixedGaussian | CorrelatedGaussian | FixedPure | Unbounded
+Event = Pure | Gaussian | PoissonGaussian | FixedGaussian | CorrelatedGaussian | SplitGaussian | FixedPure | Unbounded
 Spent = tuple[tuple[Event, int], ...]  # the events, and how often each happened
 Drawn = PoissonGaussian | FixedGaussian | FixedPure  # sums over cohorts that were drawn at random
 _KINDS = {
     kind.kind: kind
-    for kind in (Pure, Gaussian, PoissonGaussian, FixedGaussian, CorrelatedGaussian, FixedPure, Unbounded, RawData)
+    for kind in (
+        *(Pure, Gaussian, PoissonGaussian, FixedGaussian, CorrelatedGaussian, SplitGaussian),
+        *(FixedPure, Unbounded, RawData),
+    )
 }
 
 

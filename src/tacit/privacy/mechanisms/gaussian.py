@@ -12,7 +12,7 @@ import numpy as np
 from tacit.core.settings import setting
 from tacit.core.sparse_rows import is_rows
 from tacit.errors import PlanError
-from tacit.privacy.accounting.events import CorrelatedGaussian, Event, FixedGaussian, Gaussian
+from tacit.privacy.accounting.events import CorrelatedGaussian, Event, FixedGaussian, Gaussian, SplitGaussian
 from tacit.privacy.claim import Claim, Per
 from tacit.privacy.mechanism import Spread, UpdateForm, delta_setting, epsilon_setting, messages_setting, wire_setting
 from tacit.privacy.mechanisms._parts.clipped_sum import Clipped
@@ -62,6 +62,10 @@ class GaussianMechanism(Clipped):
     the ε is that of all rounds together. It helps in many rounds where a device reports seldom: with the sampler `pass`
     and `shuffle = "once"`, or with `messages`. Randomly drawn cohorts make it no stronger.
 
+    With `split = "released"` the rounds share the noise's price as the server's rule asks, from what earlier rounds released:
+    a round that gets the part p of it has noise/√p, and the parts never sum to more than 1 (see
+    `tacit.privacy.mechanisms._parts.clipped_sum`). It requires rounds of all devices, with noise at the server.
+
     Guarantee:
         `central`: (ε, δ) for everything released, all rounds together, unit user; the server sees every clipped report
         and must be trusted. Randomly drawn cohorts make it stronger, as long as it stays secret who was drawn. `local`:
@@ -86,7 +90,9 @@ class GaussianMechanism(Clipped):
     quantile_rate: float | None = setting(None, above=0.0)
     quantile_noise: float | None = setting(None, at_least=1e-6)
     correlation: Literal["none", "blt"] = setting("none")
+    split: Literal["equal", "released"] = setting("equal")
     cohort: float | None = eqx.field(static=True, default=None)  # the planned size, once settled
+    rounds: int | None = eqx.field(static=True, default=None)  # of the stage, once settled
     correlated: Correlated | None = eqx.field(static=True, default=None)  # the matrix of `correlation`, once settled
     noise_setting: ClassVar[str | None] = "noise"
     suggested: ClassVar[tuple[dict[str, Any], ...]] = (
@@ -114,6 +120,16 @@ class GaussianMechanism(Clipped):
                 "leave one of the two out."
             )
         self.check_quantile()
+        other = [
+            f"{name} = {getattr(self, name)!r}"
+            for name, plain in (("place", "central"), ("correlation", "none"), ("quantile", None), ("after_step", None))
+            if getattr(self, name) != plain
+        ]
+        if self.split == "released" and other:
+            raise PlanError(
+                f"privacy.split = 'released' is for noise at the server and a bound that stays, got {other[0]}; leave one of "
+                "the two out."
+            )
         if self.update_form is not None and (self.quantile is not None or self.correlation != "none"):
             other = "privacy.correlation" if self.quantile is None else "privacy.quantile"
             raise PlanError(
@@ -130,7 +146,7 @@ class GaussianMechanism(Clipped):
         exposure = exposure.at_most(self.messages)
         delta = accountant.default_delta(exposure.devices) if self.delta is None else self.delta
         accountant.check_delta(delta, exposure.devices, "privacy.delta")
-        settled = replace(self, delta=delta, cohort=exposure.cohort)
+        settled = replace(self, delta=delta, cohort=exposure.cohort, rounds=exposure.rounds)
         if self.place == "local":
             settled = replace(settled, messages=exposure.messages)
         elif exposure.drawn is not None:
@@ -166,7 +182,7 @@ class GaussianMechanism(Clipped):
         """The noise of a share of the promise: multipliers z/√s compose to z where Σ s = 1."""
         if self.share is None:
             return found
-        if not isinstance(event, Gaussian | CorrelatedGaussian):
+        if not isinstance(event, Gaussian | CorrelatedGaussian | SplitGaussian):
             raise PlanError(
                 f"privacy.share = {self.share:g} requires rounds of all devices, got randomly drawn cohorts; set sampler = "
                 "'all', or give each stage an epsilon of its own."
@@ -194,6 +210,13 @@ class GaussianMechanism(Clipped):
         exposure = exposure.at_most(self.messages)
         if self.place == "local":
             return ((Gaussian(self.multiplier, GAP, self.apart), exposure.messages),)
+        if self.split == "released":
+            if exposure.drawn is not None or exposure.messages < exposure.rounds:
+                raise PlanError(
+                    f"privacy.split = 'released' requires rounds of all devices, got cohort.sampler = {exposure.sampler!r}; set "
+                    "'all', and leave privacy.messages out."
+                )
+            return (exposure.split(self.multiplier, GAP, self.apart),)
         if self.correlated is not None:
             return (exposure.correlated(self.multiplier / priced_sensitivity(*self.correlated, exposure.rounds), GAP),)
         event, count = exposure.gaussian(self.multiplier, self.delta or 0.0, GAP)
@@ -238,7 +261,8 @@ class GaussianMechanism(Clipped):
 
     def _central(self, exposure: Exposure) -> tuple[Claim, ...]:
         relation, ((event, count),) = self.relation(exposure), self.spent(exposure)
-        alone = Gaussian(self.multiplier, GAP) if isinstance(event, CorrelatedGaussian) else event
+        together = isinstance(event, CorrelatedGaussian | SplitGaussian)  # a round alone may cost all of it
+        alone = Gaussian(self.multiplier, GAP, self.apart) if together else event
         return (
             TOWARDS_SERVER,
             self._one(((alone, 1),), "round", relation, "central"),
@@ -302,7 +326,7 @@ def _central_words(event: Event) -> tuple[str, ...]:
     match event:
         case CorrelatedGaussian(reports=reports, separation=separation):
             return (RELEASED, _OFTEN.format(reports, separation), _BUFFERS)
-        case Gaussian():
+        case Gaussian() | SplitGaussian():
             return (RELEASED,)
         case _:
             return (RELEASED, DRAWN)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from tacit.core.settings import setting
 from tacit.server.rule import Estimate, Rule, scaled
+from tacit.server.rules._steps import frequent, item_weights
 
 
 class FrequentItems(Rule):
@@ -40,22 +41,3 @@ class FrequentItems(Rule):
         head = frequent(counts, least, self.least, params["head"].shape[0])
         weights = item_weights(counts, head, self.noise, self.power)
         return {**params, "counts": counts, "head": head, "weights": weights}, state
-
-
-def frequent(counts: jax.Array, least: Any, fewest: int, room: int) -> jax.Array:
-    """int32[room]: the items whose counts reach `least`, most frequent first, at least so many of them; padding is n.
-
-    >>> frequent(jnp.array([3.0, 9.0, 1.0, 5.0]), 4.0, 0, 3).tolist()
-    [1, 3, 4]
-    """
-    best = jax.lax.top_k(counts, room)[1]
-    size = jnp.clip((counts >= least).sum(), min(fewest, room), room)
-    return jnp.where(jnp.arange(room) < size, best, counts.shape[0]).astype(jnp.int32)
-
-
-def item_weights(counts: jax.Array, head: jax.Array, noise: Any, power: float) -> jax.Array:
-    """g = (max(ĉ, 1, σ_c) / mean)^(−power) of the head's items, float32[room]; 1 on padding."""
-    real = head < counts.shape[0]
-    count = jnp.where(real, jnp.maximum(counts.at[head].get(mode="clip"), jnp.maximum(1.0, noise)), 0.0)
-    mean = count.sum() / jnp.maximum(real.sum(), 1)
-    return jnp.where(real, (count / jnp.maximum(mean, 1e-12)) ** -power, 1.0)

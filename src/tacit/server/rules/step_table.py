@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from tacit.core.settings import setting
 from tacit.server.rule import Estimate, Rule, scaled
+from tacit.server.rules._steps import cells_of, largest
 
 
 class StepTable(Rule):
@@ -35,27 +36,10 @@ class StepTable(Rule):
         steps = jnp.where(jnp.eye(room, dtype=bool), 0.0, V + self.transpose * V.T).reshape(-1)
         kept = params["kept"]
         if self.keep:
-            kept = largest(steps, self._cells(params), self._share(state["round"]))
+            cells = cells_of(params["head"], params["counts"].shape[0]).reshape(-1)
+            kept = largest(steps, cells, self._share(state["round"]))
         return {**params, "steps": steps, "kept": kept}, {"round": state["round"] + 1, "table": table}
 
     def _share(self, round: jax.Array) -> jax.Array:
         """The share of the cells that is kept after a round; the last one stays."""
         return jnp.asarray(self.keep)[jnp.minimum(round, len(self.keep) - 1)]
-
-    def _cells(self, params: dict) -> jax.Array:
-        """bool[room²]: the cells between two different items of the head."""
-        room, n = params["head"].shape[0], params["counts"].shape[0]
-        real = params["head"] < n
-        return (real[:, None] & real & ~jnp.eye(room, dtype=bool)).reshape(-1)
-
-
-def largest(values: jax.Array, among: jax.Array, share: jax.Array) -> jax.Array:
-    """bool, like the values: the largest of those `among` which are real, as many as this share of them.
-
-    >>> largest(jnp.array([3.0, 9.0, 1.0, 5.0]), jnp.array([True, False, True, True]), jnp.asarray(0.7)).tolist()
-    [True, False, False, True]
-    """
-    descending = jnp.sort(jnp.where(among, -values, jnp.inf))
-    many = jnp.round(share * among.sum()).astype(jnp.int32)
-    least = -descending[jnp.clip(many - 1, 0, values.size - 1)]
-    return among & (values >= least) & (many > 0)

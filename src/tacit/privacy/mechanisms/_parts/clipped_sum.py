@@ -19,6 +19,14 @@ differ by the difference of two: by 2/z at most, and just that from (C·u, +½) 
 not by ½. So z is to the pair what the noise is to a sum alone, under both relations, and it is what the accountant is given.
 C has cancelled out: the noise grows with the bound, so that any bound costs the same, however it was found.
 
+Where the rounds of a stage share the bound, a round has a part p of its square, which the server's rule asks for after it has
+seen the sums before. A device sends q with ‖q‖₂² ≤ p·R², checked in integers; the noise is the same in each round, and the
+server divides by √p. Parts are whole numbers of 1/1024 and never sum to more than 1, so all rounds together are one Gaussian
+mechanism of noise z, although the parts were chosen on the way: fully adaptive composition holds for Gaussian differential
+privacy with a bound on Σ 1/z_r² that is kept in every case (Smith and Thakurta, "Fully adaptive composition for Gaussian
+differential privacy", 2022; Koskela, Tobaben and Honkela, "Individual privacy accounting with Gaussian differential privacy",
+ICLR 2023).
+
 Paper: Andrew, Thakkar, McMahan and Ramaswamy, "Differentially private learning with adaptive clipping" (NeurIPS 2021). There,
 neighbours differ by one device's presence, and s is a twentieth of the cohort.
 """
@@ -32,6 +40,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.core.integer_grid import (
+    PARTS,
     as_float,
     from_grid,
     from_vector,
@@ -50,6 +59,8 @@ from tacit.privacy.mechanisms._parts.correlated_noise import (
     least_steps,
 )
 from tacit.privacy.mechanisms._parts.noise_grid import (
+    MAX_DEVIATION,
+    MAX_STEPS,
     NoiseGrid,
     add_integers,
     add_noise,
@@ -62,6 +73,7 @@ from tacit.privacy.mechanisms._parts.noise_tables import GaussianTable
 from tacit.privacy.mechanisms._parts.summed import IntegerSums, for_each_weight, size_of
 
 WITHIN = "within the clip"  # the count's place beside the leaves of an update; no leaf has a name of three words
+PART, GRANTED = "part", "granted"  # of the bound, in PARTS: for this round, and for all rounds up to it
 RATE = 0.2  # of the geometric step, as in the paper
 _FAR = 1e6  # the bound stays within so many times its start, both ways: what is always within must not shrink it to nothing
 FEW = 16  # as many times more rows in a table than in an update, and its sums skip those that are not there
@@ -81,6 +93,8 @@ class Clipped(IntegerSums):
     quantile_noise: eqx.AbstractVar[float | None]
     cohort: eqx.AbstractVar[float | None]
     correlated: eqx.AbstractVar[Correlated | None]
+    split: eqx.AbstractVar[Literal["equal", "released"]]
+    rounds: eqx.AbstractVar[int | None]
     multiplier: eqx.AbstractVar[float]
 
     def check_quantile(self) -> None:
@@ -120,8 +134,32 @@ class Clipped(IntegerSums):
 
     @property
     def public_state(self) -> dict[str, float]:
-        """The bound, where it moves."""
+        """The bound, where it moves; or the round's part of it and all parts so far, where rounds share it."""
+        if self.split == "released":
+            return {PART: float(self._equal), GRANTED: float(self._equal)}
         return {} if self.quantile is None else {"clip": self.clip}
+
+    def _part(self, public_state: dict) -> jax.Array | None:
+        """The round's part of the bound, in PARTS; None: all of it."""
+        if self.split != "released":
+            return None
+        return jnp.asarray(public_state.get(PART, PARTS)).astype(jnp.int32)
+
+    @property
+    def _equal(self) -> int:
+        """A round's part where the rule asks for none."""
+        return PARTS // (self.rounds or 1)
+
+    def grant(self, asked: dict[str, jax.Array], public_state: dict) -> dict:
+        """The round's part of the bound: the `share` that is asked for, from 0 to 1, or what is left, if that is less.
+
+        Parts are whole numbers, so that they never sum to more than PARTS.
+        """
+        if self.split != "released" or "share" not in asked:
+            return public_state
+        before = public_state[GRANTED] - public_state[PART]
+        part = jnp.clip(jnp.floor(jnp.nan_to_num(asked["share"]) * PARTS + 0.5), 0, PARTS - before)
+        return {**public_state, PART: part, GRANTED: before + part}
 
     def _clip(self, public_state: dict) -> Any:
         """The round's bound."""
@@ -131,6 +169,8 @@ class Clipped(IntegerSums):
         """The grid of an update of so many numbers, and the noise on it."""
         people = self._planned if self.place == "central" else 1
         least = 0.0 if self.correlated is None else least_steps(*self.correlated, numbers)
+        if self.split == "released" and self.sum_multiplier:  # a small part of the bound has enough steps too
+            least = min(32 * math.sqrt(numbers), 0.9 * MAX_DEVIATION / self.sum_multiplier, 0.9 * MAX_STEPS)
         grid = gaussian_grid(self.sum_multiplier, numbers, people, least)
         if self.correlated is not None and isinstance(grid.noise, GaussianTable):
             check_buffers(*self.correlated, grid.noise.deviation)
@@ -146,7 +186,7 @@ class Clipped(IntegerSums):
         clip = self._clip(public_state)
         grid, (rounding, noise) = self.grid(size_of(update)), jax.random.split(key)
         x, rest = values_of(update)
-        q = round_to_grid(jax.random.bits(rounding, (), jnp.uint32), x, clip, grid)
+        q = round_to_grid(jax.random.bits(rounding, (), jnp.uint32), x, clip, grid, self._part(public_state))
         payload = jax.tree.map(_dense_unless_few, with_values(q, rest), is_leaf=is_rows)
         if self.place == "local":
             payload = dense_tree(payload)
@@ -202,11 +242,21 @@ class Clipped(IntegerSums):
         """The numbers that integers stand for, in the round's bound; and what counts who was within, in people."""
         leaves = _update_of(payload)
         grid = self.grid(size_of(leaves))
-        numbers = {name: from_grid(leaf, self._clip(public_state), grid) for name, leaf in leaves.items()}
+        clip = self._clip(public_state) * self._lengthened(public_state)
+        numbers = {name: from_grid(leaf, clip, grid) for name, leaf in leaves.items()}
         return {**numbers, WITHIN: as_float(payload[WITHIN]) / _PERSON} if WITHIN in payload else numbers
 
+    def _lengthened(self, public_state: dict) -> Any:
+        """How many times longer an update is than its part of the bound; 0 in a round that has no part."""
+        if (part := self._part(public_state)) is None:
+            return 1.0
+        return jnp.where(part > 0, jnp.sqrt(PARTS / jnp.maximum(part, 1)), 0.0)
+
     def next_public_state(self, key: jax.Array, total: Any, public_state: dict) -> dict:
-        """The bound moves towards the quantile, by the noisy count."""
+        """The bound moves towards the quantile, by the noisy count; a bound that rounds share has one more part in use."""
+        if self.split == "released":
+            part = jnp.minimum(self._equal, PARTS - public_state[GRANTED])
+            return {**public_state, PART: part, GRANTED: public_state[GRANTED] + part}
         if self.quantile is None:
             return public_state
         (counted,) = add_noise(jax.random.fold_in(key, 1), self._count_grid(), [total[0][WITHIN]])
