@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from statistics import NormalDist
 
 import jax
 import jax.numpy as jnp
@@ -9,16 +10,19 @@ import numpy as np
 import pytest
 
 from support.toys import from_events
-from tacit.core.catalog import Catalog
+from tacit.core.catalog import Catalog, Field
+from tacit.core.integer_grid import PARTS
 from tacit.core.sparse_rows import dense
 from tacit.device.history import plain_history
 from tacit.device.methods.steps import Steps
+from tacit.errors import PlanError
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
 from tacit.privacy.accounting.accountant import gaussian_noise
 from tacit.privacy.price import Price, price
 from tacit.server.rules._steps import frequent, item_weights, largest
 from tacit.server.rules.frequent_items import FrequentItems
+from tacit.server.rules.gated_steps import GatedSteps
 from tacit.server.rules.step_table import StepTable
 
 KEY = jax.random.key(0)
@@ -257,3 +261,118 @@ def test_the_noise_is_that_of_exact_gaussian_privacy_and_grows_by_root_two_under
         assert cost.whole.epsilon == pytest.approx(2.0, rel=1e-3)
     assert replaced.whole.relation == "replace_one"
     assert present.whole.relation == "add_remove"
+
+
+# ---- the gate, the prior and three rounds ----
+
+
+def gated_in_numpy(counts0, totals, sigma, features, recipe, room):
+    """§2b of the recipe on given noisy sums: counts at σ/√.05, then the sums of four rounds; a list of what each made."""
+    n = counts0.size
+    above = lambda many: NormalDist().inv_cdf(1 - many / n)  # noqa: E731
+    n0 = (counts0 >= above(1) * sigma / math.sqrt(0.05)).sum()
+    assert n0 >= 5
+    s = float(np.clip(1.2 / math.sqrt(n0), 0.05, 0.45))
+    counts = (0.05 * counts0 + (s - 0.05) * totals[0][:n]) / s
+    noise = sigma / math.sqrt(s)
+    least = max(1.1 * counts.sum() ** 0.25 * sigma**0.75, above(10) * noise) if n > 20 else -math.inf
+    K = int(np.clip((counts >= least).sum(), 20, room))
+    head = np.argsort(-counts, kind="stable")[:K]
+    shown = np.maximum(np.maximum(counts[head], 1), noise)
+    g = (shown / shown.mean()) ** -recipe.power
+    off, m = ~np.eye(K, dtype=bool), np.outer(shown * g, shown * g)
+    V, kept, made = np.zeros((K, K)), np.ones((K, K), bool), []
+    for turn, total in enumerate(totals[1:]):
+        V = np.where(kept, total.reshape(room, room)[:K, :K], 0) + recipe.carry * V
+        Z = V + recipe.transpose * V.T
+        sd = sigma / math.sqrt((1 - s) * recipe.shares[turn])
+        if turn == 0:
+            columns = np.stack([(m * feature[np.ix_(head, head)])[off] for feature in features], axis=1)
+            factor = np.linalg.lstsq(columns, Z[off], rcond=None)[0]
+            F = np.zeros((K, K))
+            F[off] = np.maximum(columns @ factor, 0)
+            v = sd**2 * (1 + recipe.transpose**2)
+            wrong = max(((Z - F)[off] ** 2).mean() - v, v * math.sqrt(2 / off.sum()))
+            prior = recipe.prior * v / wrong * F
+        if turn < 2:
+            cells = [(i, j) for i in range(K) for j in range(K) if i != j]
+            best = sorted(cells, key=lambda cell: -(Z + prior)[cell])[: round(recipe.kept[turn] * len(cells))]
+            kept = np.zeros((K, K), bool)
+            kept[tuple(zip(*best))] = True
+            made.append(kept)
+    E = np.where(off, Z, 0)
+    Q = np.where(off, np.maximum((V + V.T) / 2 - 2 * sd / math.sqrt(2), 0), 0)
+    Q /= np.maximum(Q.sum(1, keepdims=True), 1e-9)
+    return s, counts, head, g, made, np.where(off, E + recipe.smooth * E @ Q.T, 0)
+
+
+@pytest.mark.parametrize("public", [True, False])
+def test_the_gated_rule_is_the_recipe(public):
+    rng, n, room, sigma = np.random.default_rng(4), 60, 55, 1.0
+    genres, years = rng.random((n, 5)) < 0.4, rng.integers(1930, 2000, n).astype(np.float32)
+    fields = (Field("genres", "multi", 5), Field("year", "numeric")) if public else ()
+    columns = {"genres": jnp.asarray(genres, jnp.float32), "year": jnp.asarray(years)} if public else {}
+    catalog = Catalog(n, columns, fields)
+    rule = GatedSteps().settle(sigma / math.sqrt(0.95), catalog)
+    unit = genres / np.maximum(np.linalg.norm(genres, axis=1), 1e-9)[:, None]
+    g, gap = unit @ unit.T, np.abs(years[:, None] - years) / years.std() * 16
+    features = [np.ones((n, n)), g, g**3, *(np.exp(-gap / w) for w in (1, 4, 15)), g * np.exp(-gap / 4)]
+    counts0 = (rng.gamma(0.4, 40, n) + rng.normal(0, 4, n)).astype(np.float32)
+    totals = [rng.normal(2, 3, room * room).astype(np.float32) for _ in range(4)]
+    totals[0][:n] = counts0 + 1
+    expected = gated_in_numpy(counts0, totals, sigma, features if public else features[:1], rule.recipe, room)
+    s, counts, head, weights, kept, E = expected
+    params = {**Steps(catalog, sends="as_asked", most=room).init(KEY), "counts": jnp.asarray(counts0)}
+    state, asked, made = rule.init(params), [], []
+    finish = jax.jit(lambda *parts: rule.finish(*parts))
+    for total in totals:
+        asked.append(float(rule.asks(params, state)["share"]))
+        params, state = finish(params, ({"steps": jnp.asarray(total)[None]}, jnp.ones(1)), jnp.asarray(9), state)
+        made.append(params)
+    K = len(head)
+    assert K < room
+    assert asked == pytest.approx([(s - 0.05) / 0.95, *((1 - s) / 0.95 * a for a in rule.recipe.shares)], rel=1e-5)
+    assert sum(asked) == pytest.approx(1.0, abs=1e-6)
+    np.testing.assert_allclose(made[0]["counts"], counts, rtol=1e-4)
+    assert np.asarray(made[0]["head"])[:K].tolist() == head.tolist()
+    assert (np.asarray(made[0]["head"])[K:] == n).all()
+    np.testing.assert_allclose(np.asarray(made[0]["weights"])[:K], weights, rtol=1e-4)
+    for round, expected in enumerate(kept, 1):
+        found = np.asarray(made[round]["kept"]).reshape(room, room)
+        assert (found[:K, :K] != expected).mean() < 0.003  # least squares in float32 may swap two at the edge
+        assert found.sum() == expected.sum()
+    found = np.asarray(made[3]["steps"]).reshape(room, room)
+    assert not found[K:].any()
+    assert (np.abs(found[:K, :K] - E) > 1e-2).mean() < 0.05
+
+
+def test_where_little_stands_out_of_the_noise_all_goes_to_counts():
+    _, log = little_log(people=60)
+    run = simulate("steps", log, epsilon=0.3, quiet=True)
+    parts = [row["public_state"]["part"] for row in run.rounds if row.get("public_state")]
+    assert parts == [PARTS, 0, 0, 0]
+    assert (np.asarray(run.params["head"]) == N).all()
+    counts, none = np.asarray(run.params["counts"]), jnp.full(LENGTH, 3)
+    found = np.asarray(scored(run.method, run.params, none))
+    assert np.argsort(-found).tolist() == np.argsort(-counts).tolist()
+    # The whole ε went into them: .05 and .95 of it, averaged by their share.
+    exact = counts_of([log.items[a:b].tolist() for a, b in zip(log.offsets, log.offsets[1:])])
+    assert np.abs(counts - exact).std() < 4 * math.sqrt(2) * gaussian_noise(0.3, 1e-5)
+
+
+def test_a_device_sends_what_it_is_asked_for():
+    method = Steps(Catalog(N), sends="as_asked", most=4)
+    items = [3, 1, 1, 2, 8, 0, 2]
+    for phase in (0, 1):
+        params = {**method.init(KEY), "phase": jnp.int32(phase)}
+        found = np.asarray(dense(sent(method, params, items, LENGTH)["steps"]))
+        if phase:
+            expected = table_of(items, [0, 1, 2, 3], np.ones(4)).reshape(-1)
+        else:
+            expected = np.pad(counts_of([items]), (0, 16 - N))
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_a_message_without_room_for_the_counts_is_refused():
+    with pytest.raises(PlanError, match=r"hyper\.most = 4 leaves 16 numbers in a message.*give at least 5"):
+        Steps(Catalog(17), sends="as_asked", most=4)

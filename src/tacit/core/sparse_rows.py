@@ -46,7 +46,11 @@ def coalesce(index: jax.Array, value: jax.Array, rows: int) -> Rows:
     """Sort by index and sum what shares one; a negative or too large index is padding."""
     index = jnp.where((index < 0) | (index >= rows), rows, index).astype(jnp.int32)
     order = jnp.argsort(index, stable=True)
-    index, value = index[order], value[order]
+    return coalesce_sorted(index[order], value[order], rows)
+
+
+def coalesce_sorted(index: jax.Array, value: jax.Array, rows: int) -> Rows:
+    """`coalesce` of an index that ascends already, with padding at `rows`."""
     new = jnp.concatenate([jnp.ones(1, bool), index[1:] != index[:-1]])
     group = jnp.cumsum(new) - 1  # which distinct index this entry belongs to
     real = (index < rows).reshape(index.shape + (1,) * (value.ndim - 1))

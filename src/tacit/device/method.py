@@ -30,6 +30,7 @@ class Method(eqx.Module):
     former_names: ClassVar[tuple[str, ...]] = ()  # its names in earlier versions, which plans may still use
     former_settings: ClassVar[dict[str, str]] = {}  # former names of settings, and today's
     reads: ClassVar[int | None] = None  # events a round reads, however long the history; None: all. Speed only
+    work: ClassVar[float] = 1.0  # about how many times the usual time a round takes for an event. Speed only
     learns: ClassVar[bool]  # whether it learns a user's preference for items not in their history
     item_by_item: ClassVar[bool] = False  # whether one interaction changes one position of an update at most
     nonnegative: ClassVar[bool] = False  # whether no number of an update is ever below 0

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from tacit.core.catalog import Catalog
 from tacit.core.settings import setting
-from tacit.core.sparse_rows import Rows, coalesce, distinct
+from tacit.core.sparse_rows import Rows, coalesce_sorted, distinct
 from tacit.device.history import History
 from tacit.device.method import Method, masked
 from tacit.errors import PlanError
@@ -40,6 +40,7 @@ class Steps(Method):
     decay: float = setting(0.8, above=0.0, at_most=1.0)
     recent: int = setting(20, at_least=1)
     fade: float = setting(0.75, above=0.0, at_most=1.0)
+    work: ClassVar[float] = 10.0
     nonnegative: ClassVar[bool] = True
     learns: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {
@@ -49,6 +50,10 @@ class Steps(Method):
     }
 
     def __check_init__(self):
+        if self.catalog.n_items > 1 and self.window * (self.room**2 + 1) >= 2**31:
+            raise PlanError(
+                f"hyper.window times the square of hyper.most must be below 2^31, got {self.window} · {self.room}²; lower one."
+            )
         if self.sends == "as_asked" and self.room**2 < self.catalog.n_items:
             raise PlanError(
                 f"hyper.most = {self.most} leaves {self.room**2:,} numbers in a message, too few for the counts of "
@@ -95,26 +100,32 @@ class Steps(Method):
 
     def _as_asked(self, params: dict, items: jax.Array) -> Rows:
         """The counts or the steps, in the same form; the count of item i is at i."""
-        steps, own = self._steps(params, items), _normalised(distinct(items, self.catalog.n_items))
-        size, length = self.room**2, max(steps.index.shape[0], own.index.shape[0])
-        own = Rows(jnp.where(own.index < own.rows, own.index, size), own.value, size)
-        return jax.tree.map(
-            lambda one, other: jnp.where(params["phase"] == 0, one, other), _longer(own, length), _longer(steps, length)
-        )
+        size, length = self.room**2, items.shape[0] * self.window
+
+        def counts() -> Rows:
+            own = _normalised(distinct(items, self.catalog.n_items))
+            return _longer(Rows(jnp.where(own.index < own.rows, own.index, size), own.value, size), length)
+
+        return jax.lax.cond(params["phase"] == 0, counts, lambda: _longer(self._steps(params, items), length))
 
     def _steps(self, params: dict, items: jax.Array) -> Rows:
         """The cells between the head items of a history, equal ones added up, with an L2 norm of 1."""
-        head, room = _only_head(self._places(params), items), self.room
-        g = params["weights"]
-        cells, values = [], []
-        for k in range(1, min(self.window, items.shape[0] - 1) + 1):
+        head, room, window = _only_head(self._places(params), items), self.room, min(self.window, items.shape[0] - 1)
+        size = room * room
+        if window < 1:
+            return Rows(jnp.full(1, size, jnp.int32), jnp.zeros(1), size)
+        keys = []
+        for k in range(1, window + 1):
             i, j = head[:-k], head[k:]
-            cell = jnp.where((i >= 0) & (j >= 0) & (i != j), i * room + j, -1)
-            cells.append(jnp.where(params["kept"][cell], cell, -1))
-            values.append(self.decay ** (k - 1) * g[i] * g[j])
-        if not cells:
-            return Rows(jnp.full(1, room * room, jnp.int32), jnp.zeros(1), room * room)
-        return _normalised(coalesce(jnp.concatenate(cells), jnp.concatenate(values), room * room))
+            cell = jnp.where((i >= 0) & (j >= 0) & (i != j), i * room + j, size)
+            real = params["kept"].at[cell].get(mode="fill", fill_value=False)
+            keys.append(jnp.where(real, cell, size) * self.window + k - 1)
+        # Cell and distance in one integer, for numbers alone are sorted five times as fast as numbers with a value each.
+        cell, k = jnp.divmod(jnp.sort(jnp.concatenate(keys)), self.window)
+        i, j = jnp.divmod(cell, room)
+        g = params["weights"]
+        value = jnp.power(self.decay, k) * g.at[i].get(mode="fill", fill_value=0.0) * g[j]
+        return _normalised(coalesce_sorted(cell, value, size))
 
     def adapt(self, key: jax.Array, params: dict, local: dict, own: jax.Array) -> dict:
         """Nothing to adapt."""

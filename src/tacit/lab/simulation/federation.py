@@ -127,9 +127,9 @@ class Federation:
             return 1, bucket_cost(0.0)
         scanned = all(rounds_per_program(*one, population) > 1 for one in zip(plan.stages, self.methods))
         read = all(method.reads is None for method in self.methods)
-        return 1 if scanned else worker_count(), bucket_cost(
-            _participations(plan, len(population)), 1.0 if read else COPIED
-        )
+        most_work = max(method.work for method in self.methods)
+        merged = bucket_cost(_participations(plan, len(population)), 1.0 if read else COPIED) / most_work
+        return 1 if scanned else worker_count(), merged
 
     def begin(self, number: int) -> Rounds | None:
         """All devices enter a stage; returns its rounds, or None where it has none."""

@@ -92,8 +92,8 @@ class GatedSteps(Rule):
         counts = params["counts"]
         found = (counts >= above_noise(counts.size, 1) * self.sigma / math.sqrt(self.counted)).sum()
         share = jnp.clip(1.2 / jnp.sqrt(jnp.maximum(found, 1)), self.counted, max(MOST_COUNTS, self.counted))
-        zero = jnp.zeros_like(params["steps"])
-        return State(jnp.zeros((), jnp.int32), jnp.where(found < GATE, 1.0, share), zero, zero)
+        zeros = [jnp.zeros_like(params["steps"]) for _ in range(2)]
+        return State(jnp.zeros((), jnp.int32), jnp.where(found < GATE, 1.0, share), *zeros)
 
     def asks(self, params: dict, state: State) -> dict[str, jax.Array]:
         """The next round's share of what this stage has."""
