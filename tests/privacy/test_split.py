@@ -34,7 +34,7 @@ def parts_of(asked, mechanism) -> list[int]:
     """What a rule gets that asks for these shares, round by round."""
     state = {name: jnp.float32(number) for name, number in mechanism.public_state.items()}
     state, got = mechanism.grant({"share": jnp.float32(asked[0])}, state), []
-    for share in asked[1:] + [0.0]:
+    for share in [*asked[1:], 0.0]:
         got.append(int(state["part"]))
         state = mechanism.grant(
             {"share": jnp.float32(share)}, mechanism.next_public_state(jax.random.key(0), None, state)
