@@ -89,7 +89,7 @@ def fcf(**changes):
         ({"server": {"rule": "sgd", "rate": 0.1, "deacy": 1}}, "server has no setting 'deacy'; did you mean 'decay'?"),
         ({"cohort": {"sampler": "fix"}}, "cohort has no sampler 'fix'; did you mean 'fixed'?"),
         ({"cohort": {"sampler": "fixed"}}, "cohort.count is missing; must be at least 1."),
-        ({"cohort": {"sampler": "all", "count": 3}}, "cohort has no setting 'count'. It takes none."),
+        ({"cohort": {"sampler": "one", "count": 3}}, "cohort has no setting 'count'. It takes none."),
         ({"cohort": {"sampler": "poisson", "rate": 1.5}}, "cohort.rate must be above 0 and at most 1, got 1.5."),
     ],
 )

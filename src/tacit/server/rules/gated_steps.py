@@ -43,7 +43,7 @@ MOST_COUNTS = 0.45  # the largest share of counts that are followed by steps
 ROUNDS = 4
 
 
-class State(NamedTuple):
+class Progress(NamedTuple):
     """What the server keeps from round to round; all of it follows from what was released."""
 
     round: jax.Array
@@ -87,22 +87,22 @@ class GatedSteps(Rule):
         """σ, the noise of a sum that has the whole ε."""
         return self.noise * math.sqrt(1 - self.counted)
 
-    def init(self, params: dict) -> State:
+    def init(self, params: dict) -> Progress:
         """From the counts of the earlier stage: what share counts get in all."""
         counts = params["counts"]
         found = (counts >= above_noise(counts.size, 1) * self.sigma / math.sqrt(self.counted)).sum()
         share = jnp.clip(1.2 / jnp.sqrt(jnp.maximum(found, 1)), self.counted, max(MOST_COUNTS, self.counted))
         zeros = [jnp.zeros_like(params["steps"]) for _ in range(2)]
-        return State(jnp.zeros((), jnp.int32), jnp.where(found < GATE, 1.0, share), *zeros)
+        return Progress(jnp.zeros((), jnp.int32), jnp.where(found < GATE, 1.0, share), *zeros)
 
-    def asks(self, params: dict, state: State) -> dict[str, jax.Array]:
+    def asks(self, params: dict, state: Progress) -> dict[str, jax.Array]:
         """The next round's share of what this stage has."""
         del params
         of_steps = jnp.asarray(self.recipe.shares)[jnp.clip(state.round - 1, 0, ROUNDS - 2)]
         share = jnp.where(state.round == 0, state.counted - self.counted, (1 - state.counted) * of_steps)
         return {"share": share / (1 - self.counted)}
 
-    def finish(self, params: dict, estimate: Estimate, n: jax.Array, state: State) -> tuple[dict, State]:
+    def finish(self, params: dict, estimate: Estimate, n: jax.Array, state: Progress) -> tuple[dict, Progress]:
         """One round: counts and head, or the table of steps."""
         del n
         sent = scaled(estimate, "sum")["steps"]
@@ -110,7 +110,7 @@ class GatedSteps(Rule):
         moved = jax.lax.switch(jnp.minimum(state.round, ROUNDS - 1), turns, params, sent, state)
         return moved[0], moved[1]._replace(round=state.round + 1)
 
-    def _counts(self, params: dict, sent: jax.Array, state: State) -> tuple[dict, State]:
+    def _counts(self, params: dict, sent: jax.Array, state: Progress) -> tuple[dict, Progress]:
         """Both counts averaged by their share of ε; the head, its weights, and steps from now on."""
         room, n = params["head"].shape[0], params["counts"].shape[0]
         more = state.counted - self.counted
@@ -123,7 +123,7 @@ class GatedSteps(Rule):
         weights = item_weights(counts, head, noise, self.recipe.power)
         return {**params, "counts": counts, "head": head, "weights": weights, "phase": jnp.ones((), jnp.int32)}, state
 
-    def _first(self, params: dict, sent: jax.Array, state: State) -> tuple[dict, State]:
+    def _first(self, params: dict, sent: jax.Array, state: Progress) -> tuple[dict, Progress]:
         """The first steps: the prior is fitted to them."""
         recipe, room = self.recipe, params["head"].shape[0]
         cells, Z = self._cells(params), _with_transpose(sent, room, recipe.transpose)
@@ -138,11 +138,11 @@ class GatedSteps(Rule):
         prior = recipe.prior * v / jnp.maximum(wrong, 1e-12) * F
         return self._kept(params, state._replace(table=sent, prior=prior.reshape(-1)), 0)
 
-    def _steps(self, params: dict, sent: jax.Array, state: State) -> tuple[dict, State]:
+    def _steps(self, params: dict, sent: jax.Array, state: Progress) -> tuple[dict, Progress]:
         """More steps, on the cells that were kept."""
         return self._kept(params, state._replace(table=self._added(params, sent, state)), 1)
 
-    def _last(self, params: dict, sent: jax.Array, state: State) -> tuple[dict, State]:
+    def _last(self, params: dict, sent: jax.Array, state: Progress) -> tuple[dict, Progress]:
         """The last steps, and the table that devices recommend with."""
         recipe, room, cells = self.recipe, params["head"].shape[0], self._cells(params)
         table = self._added(params, sent, state)
@@ -152,18 +152,18 @@ class GatedSteps(Rule):
         E = jnp.where(cells, E + recipe.smooth * E @ Q.T, 0.0)
         return {**params, "steps": E.reshape(-1)}, state._replace(table=table)
 
-    def _added(self, params: dict, sent: jax.Array, state: State) -> jax.Array:
+    def _added(self, params: dict, sent: jax.Array, state: Progress) -> jax.Array:
         """V_r; noise on cells that nobody sent is no part of it."""
         return jnp.where(params["kept"], sent, 0.0) + self.recipe.carry * state.table
 
-    def _kept(self, params: dict, state: State, turn: int) -> tuple[dict, State]:
+    def _kept(self, params: dict, state: Progress, turn: int) -> tuple[dict, Progress]:
         """The table so far, and the cells that are sent next."""
         room, cells = params["head"].shape[0], self._cells(params)
         Z = jnp.where(cells, _with_transpose(state.table, room, self.recipe.transpose), 0.0)
         kept = largest(Z + state.prior.reshape(room, room), cells, self.recipe.kept[turn])
         return {**params, "steps": Z.reshape(-1), "kept": kept.reshape(-1)}, state
 
-    def _noise(self, state: State, turn: int) -> jax.Array:
+    def _noise(self, state: Progress, turn: int) -> jax.Array:
         """The noise of a round of steps, as it had its share of ε."""
         share = (1 - state.counted) * self.recipe.shares[turn]
         return self.sigma / jnp.sqrt(jnp.maximum(share, 1e-9))
