@@ -42,10 +42,11 @@ def run(name: str, seeds: int, silent: bool) -> None:
     """One line for each seed: the metric of every person, and what the run promised."""
     warnings.simplefilter("ignore")
     plan, settings, people = PLANS[name]
-    if silent:
-        kept_settings = {path: value for path, value in settings.items() if not path.startswith("privacy.")}
-        settings = {**kept_settings, "privacy": {"mechanism": "none"}}
     chosen = choose(plan, settings)
+    if silent:  # where updates are clipped, they stay clipped
+        promised = {name: value for name, value in chosen.stages[0].privacy.items() if name not in ("epsilon", "delta")}
+        without = {**promised, "noise": 0.0} if promised["mechanism"] == "gaussian" else {"mechanism": "none"}
+        chosen = chosen.with_setting("privacy", without)
     for seed in range(seeds):
         made = simulate(chosen, movies(people, ITEMS, seed=seed), seed=seed, protocol="full", quiet=True)
         assert made.evaluation is not None

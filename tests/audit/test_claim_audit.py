@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tacit.audit import evidence
 from tacit.audit.evidence import auc, gaussian_bound, most_accurate, one_run_bound, tpr_at, weigh_guesses
 from tacit.cli import app
-from tacit.core.integer_grid import round_to_grid
+from tacit.core.integer_grid import from_vector, round_to_grid, to_vector
 from tacit.core.plan import Plan
 from tacit.core.sparse_rows import dense_tree
 from tacit.errors import PlanError
@@ -179,11 +179,12 @@ class NoiseAfterTheStep(GaussianMechanism):
         return super().sum_multiplier / 2
 
 
-class NotClamped(GaussianMechanism):
-    """Counts on updates without negative numbers, and lets them pass."""
+class FormForgotten(GaussianMechanism):
+    """Counts on updates of a form, and lets any pass."""
 
     def encode(self, key, update, public_state):
-        return GaussianMechanism.encode(replace(self, update_form=None), key, update, public_state)
+        vector, word = to_vector(dense_tree(update)), jax.random.bits(key, (), jnp.uint32)
+        return from_vector(round_to_grid(word, vector, self.clip, self.grid(vector.size)), dense_tree(update))
 
 
 class MembersForgot(WithinOrganisation):
@@ -203,13 +204,14 @@ def planted(mutant):
 
 
 NONNEGATIVE = {"privacy.mechanism": "gaussian", "privacy.epsilon": 4.0, "privacy.update_form": "nonnegative"}
+OUTER = {**NONNEGATIVE, "privacy.update_form": "outer_products"}
 BY_RULE = choose("fpl-dp", {"rounds": 1, "hyper.triples": 1})
 MUTANTS = [
     (NoiseForgotten, BY_RULE, 250),
     (ClipSkipped, BY_RULE, 250),
     (EachLeafByItself, BY_RULE, 250),
     (NoiseAfterTheStep, BY_RULE, 250),
-    pytest.param(NotClamped, choose("popularity", NONNEGATIVE), 150, marks=pytest.mark.slow),
+    pytest.param(FormForgotten, choose("popularity", NONNEGATIVE), 150, marks=pytest.mark.slow),
     pytest.param(MembersForgot, small(load_plan("fedseqrec-dp")), 250, marks=pytest.mark.slow),
     (TooHonest, load_plan("dplcf"), 3000),
 ]
@@ -232,6 +234,15 @@ def test_a_planted_mutant_fails(mutant, plan, canaries):
 def test_the_same_without_the_mutant_passes(plan):
     found = audit(plan, users=10, canaries=250, seeds=range(3))
     assert found.verdict == "PASS", found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("swap", "passes"), [(lambda real: real, True), (planted(FormForgotten), False)])
+def test_outer_products_are_audited(swap, passes):
+    """A matrix of 200 items has room for 100 canaries, so there are more runs."""
+    found = audit(choose("item-covariance", OUTER), users=10, canaries=100, seeds=range(8), swap=swap)
+    assert found.passed == passes
+    assert 0.5 * found.claim.epsilon < found.evidence.epsilon
 
 
 # ---- cohorts drawn at random ----

@@ -34,6 +34,9 @@ class Method(eqx.Module):
     learns: ClassVar[bool]  # whether it learns a user's preference for items not in their history
     item_by_item: ClassVar[bool] = False  # whether one interaction changes one position of an update at most
     nonnegative: ClassVar[bool] = False  # whether no number of an update is ever below 0
+    outer_products: ClassVar[bool] = (
+        False  # whether every matrix [..., K, K] of an update is x xᵀ, and it has nothing else
+    )
     scores: ClassVar[bool] = True  # whether it ranks items; a first stage alone may not
     for_organisations: ClassVar[bool] = False  # whether a device that trains is an organisation rather than one user
     withholds: ClassVar[bool] = False  # whether it uses `History.share`, the share of items that a user discloses
@@ -132,9 +135,13 @@ def keeps_unit(method: Method, unit: str) -> bool:
     return unit != "interaction" or method.item_by_item
 
 
-def keeps_form(method: Method, form: str | None) -> bool:
-    """Whether what the method sends has the form that a mechanism counts on; what has not would be lost in part."""
-    return form is None or method.nonnegative
+def breaks_form(method: Method, form: str | None) -> str:
+    """Why what the method sends has not the form that a mechanism counts on, and would be lost in part; empty where it has."""
+    if form == "nonnegative" and not method.nonnegative:
+        return "its updates may be negative, and negative numbers would count as 0"
+    if form == "outer_products" and not method.outer_products:
+        return "its updates are not outer products x xᵀ, and only one of each matrix would be left"
+    return ""
 
 
 _METHODS = Plugins(tacit.device.methods, Method, "method")

@@ -21,7 +21,7 @@ from tacit.privacy.claim import Claim, Unit
 from tacit.privacy.sampler import Exposure
 
 Wire = Literal["dense", "rows"]
-UpdateForm = Literal["nonnegative"] | None
+UpdateForm = Literal["nonnegative", "outer_products"] | None
 PayloadView = Literal["update", "bits", "signs"]
 
 

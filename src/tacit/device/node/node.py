@@ -28,7 +28,7 @@ from tacit.deploy.signing import has_valid_signature
 from tacit.device.histories import check_people
 from tacit.device.ledger.journal import BusyError
 from tacit.device.ledger.node_ledger import NodeLedger
-from tacit.device.method import build, keeps_form, keeps_unit
+from tacit.device.method import breaks_form, build, keeps_unit
 from tacit.device.node import batch
 from tacit.device.node.history_file import NodeHistories, read_history_file
 from tacit.device.node.sharing import SharingChoice, apply_choices
@@ -333,10 +333,10 @@ class Node:
                 f"Stage {stage + 1} promises for one interaction, and one may change more than one position of what "
                 f"{bundle.plan.stages[stage].method} sends."
             )
-        if not keeps_form(prepared.method, mechanism.update_form):
+        if reason := breaks_form(prepared.method, mechanism.update_form):
             raise RefusalError(
-                f"Stage {stage + 1} counts on updates without negative numbers, and those of "
-                f"{bundle.plan.stages[stage].method} may have some."
+                f"Stage {stage + 1} of {bundle.plan.stages[stage].method} has privacy.update_form = {mechanism.update_form!r}, "
+                f"but {reason}."
             )
         allowances = _allowances(bundle, request, ledger) if limited else None
         homes = self.homes_in_stage(bundle, kept, people, stage, allowances)

@@ -5,6 +5,7 @@ and the same server as all others.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -27,7 +28,14 @@ LARGE = 1e6  # how large an update is: beyond any bound
 SMALL = 1e-3  # the size in leaves that canaries must share; still beyond any bound
 _TRIED = 256  # canaries by which a shape is chosen
 _GROUP = 64  # patterns held at a time
-Shape = Literal["spots", "signs", "pairs"]
+Shape = Literal["spots", "signs", "pairs", "diagonal"]
+
+
+_SHAPES: dict[str | None, tuple[Shape, ...]] = {
+    None: ("spots", "signs"),
+    "nonnegative": ("pairs",),
+    "outer_products": ("diagonal",),
+}
 
 
 class Canary(AtHome):
@@ -35,7 +43,8 @@ class Canary(AtHome):
 
     `signs` is ±1 on every number. `spots` is one number of every leaf; in leaves that are large enough no two canaries share a
     number, so that a sum shows each canary separately. `pairs` are two numbers of every leaf with opposite signs, so that
-    the pattern and its opposite are different updates also where a mechanism clamps what is negative.
+    the pattern and its opposite are different updates also where a mechanism clamps what is negative; `diagonal` are two
+    on the diagonal of every matrix, for mechanisms that send outer products.
     """
 
     catalog: Catalog
@@ -68,11 +77,11 @@ class Canary(AtHome):
         if self.shape == "signs":
             key = jax.random.fold_in(jax.random.key(0), number)
             return LARGE * jax.random.rademacher(key, (sum(self._sizes),), jnp.float32) * self._counted
-        return jnp.concatenate([self._spots(number, size) for size in self._sizes]) * self._counted
+        return jnp.concatenate([self._spots(number, leaf.shape) for leaf in self.update.leaves]) * self._counted
 
     def scores(self, received: jax.Array) -> jax.Array:
         """How similar the received numbers are to each pattern: of float[D], the sum of all, or float[m, D], one by one."""
-        mask = self._counted * np.repeat([self._clear(size) for size in self._sizes], self._sizes)
+        mask = self._counted * np.repeat([self._clear(leaf.shape) for leaf in self.update.leaves], self._sizes)
 
         def one(number: jax.Array, mine: jax.Array) -> jax.Array:
             return (self.pattern(number) / LARGE * mask) @ mine
@@ -91,19 +100,18 @@ class Canary(AtHome):
         """0 where a number is the count of people, which no canary changes; else 1."""
         return np.repeat([0.0 if PEOPLE in leaf.path else 1.0 for leaf in self.update.leaves], self._sizes)
 
-    def _spots(self, number: jax.Array, size: int) -> jax.Array:
-        """A canary's numbers in a leaf of this size."""
-        height, leaf = self._height(size), jnp.zeros(size)
+    def _spots(self, number: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        """A canary's numbers in a leaf of this shape."""
+        size, height = math.prod(shape), LARGE * (1.0 if self._clear(shape) else SMALL)
         if self.shape == "spots":
-            return leaf.at[number % size].set(height)
-        return leaf.at[2 * number % size].add(height).at[(2 * number + 1) % size].add(-height)
+            return jnp.zeros(size).at[number % size].set(height)
+        room, step = (size, 1) if self.shape == "pairs" else (shape[-1], shape[-1] + 1)  # or along the first diagonal
+        one, other = ((2 * number + k) % room * step for k in (0, 1))
+        return jnp.zeros(size).at[one].add(height).at[other].add(-height)
 
-    def _clear(self, size: int) -> bool:
-        """Whether no two canaries meet in a leaf of this size, or it does not matter."""
-        return self.apart or size >= self.canaries * (2 if self.shape == "pairs" else 1)
-
-    def _height(self, size: int) -> float:
-        return LARGE * (1.0 if self._clear(size) else SMALL)
+    def _clear(self, shape: tuple[int, ...]) -> bool:
+        """Whether no two canaries meet in a leaf of this shape, or it does not matter."""
+        return self.apart or _places(shape, self.shape) >= self.canaries
 
     def _tree(self, flat: jax.Array) -> dict:
         parts = jnp.split(flat, np.cumsum(self._sizes)[:-1])
@@ -159,11 +167,18 @@ def in_one_sum(mechanism: Mechanism) -> bool:
     return mechanism.sums_people or mechanism.always_releases
 
 
-def canary_room(mechanism: Mechanism, numbers: int, canaries: int) -> int:
-    """The most canaries that can be distinguished, if the largest leaf of what is sent has so many numbers."""
+def canary_room(mechanism: Mechanism, leaves: Iterable[tuple[int, ...]], canaries: int) -> int:
+    """The most canaries that can be distinguished in an update whose leaves have these shapes."""
     if not in_one_sum(mechanism):
         return canaries
-    return min(canaries, numbers if mechanism.update_form is None else numbers // 2)
+    shape = _SHAPES[mechanism.update_form][0]
+    return min(canaries, max(_places(leaf, shape) for leaf in leaves))
+
+
+def _places(leaf: tuple[int, ...], shape: Shape) -> int:
+    """How many canaries have numbers of their own in a leaf."""
+    numbers = math.prod(leaf)
+    return {"spots": numbers, "signs": 0, "pairs": numbers // 2, "diagonal": leaf[-1] // 2 if leaf else 0}[shape]
 
 
 def canary_devices(mechanism: Mechanism | None, canaries: int, catalog: Catalog) -> int:
@@ -177,7 +192,7 @@ def design_canaries(mechanism: Mechanism, catalog: Catalog, update: Schema, weig
     """The canaries that are easiest to distinguish under a mechanism."""
     if _by_position(mechanism):
         return CanaryPositions(catalog, update, weights, canaries)
-    shapes: tuple[Shape, ...] = ("spots", "signs") if mechanism.update_form is None else ("pairs",)
+    shapes = _SHAPES[mechanism.update_form]
     if in_one_sum(mechanism):
         kind = CanaryOrganisation if mechanism.sums_people else Canary
         return kind(catalog, update, weights, canaries, shapes[0])

@@ -11,7 +11,8 @@ import numpy as np
 
 from tacit.core.messages import Schema
 from tacit.core.plan import Plan
-from tacit.device.batching import enter_batch, new_homes
+from tacit.core.sparse_rows import dense_tree
+from tacit.device.batching import enter_batch, new_homes, update_shape
 from tacit.device.round import KEYS, Home
 from tacit.errors import PlanError
 from tacit.lab.audits.canaries import Canary, canary_devices, canary_room, design_canaries, estimate_each, flat_estimate
@@ -59,8 +60,9 @@ class CanaryRun:
     """
 
     def __init__(self, plan: Plan, people: Population, canaries: int, seed: int, swap: Swap, asked: bool = False):
-        longest = (max(1, int(people.lengths.max())),)  # one bucket: compiling takes the time here, not padding
-        self.federation, self.swap = Federation(plan, people, seed=seed, performance=Performance(grid=longest)), swap
+        self.longest = max(1, int(people.lengths.max()))
+        speed = Performance(grid=(self.longest,))  # one bucket: compiling takes the time here, not padding
+        self.federation, self.swap = Federation(plan, people, seed=seed, performance=speed), swap
         stages = self.federation.price.stages
         # Volunteers are not who the claim is about, and no canary is one.
         self.sending = [n for n, stage in enumerate(stages) if stage.mechanism is not None and not stage.others]
@@ -76,10 +78,11 @@ class CanaryRun:
 
     def _room(self, number: int, canaries: int) -> int:
         """How many canaries a stage can distinguish: in a sum, those with a number of their own."""
-        stage, mechanism = self.federation.plan.stages[number], self.federation.price.stages[number].mechanism
+        mechanism = self.federation.price.stages[number].mechanism
         assert mechanism is not None
-        leaves = jax.tree.leaves(server.trained(self.federation.params, stage.trains))
-        return canary_room(mechanism, max(leaf.size for leaf in leaves), canaries)
+        _, update = update_shape(self.federation.methods[number], self.federation.params, self.longest)
+        leaves = jax.tree.leaves(jax.eval_shape(dense_tree, update))
+        return canary_room(mechanism, [leaf.shape for leaf in leaves], canaries)
 
     def play(self) -> list[Seen]:
         """What every stage shows in which canaries take part."""

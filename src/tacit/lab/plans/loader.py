@@ -20,7 +20,7 @@ from tacit.core.catalog import Catalog
 from tacit.core.plan import PROMISES, Plan, Stage
 from tacit.core.plugins import RenamedWarning
 from tacit.core.settings import current_setting, current_settings, fill, known_settings, takes
-from tacit.device.method import Method, build, current_method, keeps_form, keeps_unit, method_class, method_names
+from tacit.device.method import Method, breaks_form, build, current_method, keeps_unit, method_class, method_names
 from tacit.errors import PlanError, unknown
 from tacit.privacy.mechanism import (
     Mechanism,
@@ -257,8 +257,8 @@ def misfit(method: Method, mechanism: Mechanism, rule: Rule) -> str:
             "it promises for one interaction, and one may change more than one position of what this method sends; "
             "set a privacy.mechanism that promises for a user"
         )
-    if not keeps_form(method, mechanism.update_form):
-        return "its updates may be negative, and negative numbers would count as 0; leave privacy.update_form out"
+    if reason := breaks_form(method, mechanism.update_form):
+        return f"{reason}; leave privacy.update_form out"
     return ""
 
 

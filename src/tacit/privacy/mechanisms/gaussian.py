@@ -25,6 +25,7 @@ from tacit.privacy.mechanisms._parts.correlated_noise import (
 )
 from tacit.privacy.mechanisms._parts.local_dp import ASKED, RELEASED, REPORTS, TOWARDS_SERVER
 from tacit.privacy.mechanisms._parts.noise_grid import GAP, check_clip, check_noise
+from tacit.privacy.mechanisms._parts.outer_products import why_not_outer_products
 from tacit.privacy.sampler import DRAWN, Exposure
 
 _OFTEN = "the ledger of a device refuses more reports than {0}, and reports less than {1} rounds apart"
@@ -50,7 +51,8 @@ class GaussianMechanism(Clipped):
 
     `update_form = "nonnegative"` is for methods whose updates have no number below 0: two such updates differ by √2·S at most,
     for their product is not negative, so the same ε needs less noise where a device is replaced. The device makes sure of
-    it: a negative number counts as 0.
+    it: a negative number counts as 0. `update_form = "outer_products"` is the same for methods whose updates are matrices
+    x xᵀ, of either sign: the device rounds the factor x, so that whatever it sends is an outer product of integers.
 
     With `quantile` the bound moves from round to round, towards that quantile of the updates' lengths: `clip` is where it
     starts, `quantile_rate` how fast it moves (0.2), and each report also has whether its update was within. The
@@ -238,6 +240,8 @@ class GaussianMechanism(Clipped):
         reason = super().check_payload(payload)
         if reason or self.update_form is None or self.place == "local":
             return reason
+        if self.update_form == "outer_products":
+            return why_not_outer_products(payload)
         least = min(int(np.min(leaf, initial=0)) for leaf in jax.tree.leaves(payload))
         return "" if least >= 0 else f"no number may be negative, got {least}"
 

@@ -70,6 +70,7 @@ from tacit.privacy.mechanisms._parts.noise_grid import (
     unit_grid,
 )
 from tacit.privacy.mechanisms._parts.noise_tables import GaussianTable
+from tacit.privacy.mechanisms._parts.outer_products import round_outer_products, steps_for
 from tacit.privacy.mechanisms._parts.summed import IntegerSums, for_each_weight, size_of
 
 WITHIN = "within the clip"  # the count's place beside the leaves of an update; no leaf has a name of three words
@@ -171,7 +172,8 @@ class Clipped(IntegerSums):
         least = 0.0 if self.correlated is None else least_steps(*self.correlated, numbers)
         if self.split == "released" and self.sum_multiplier:  # a small part of the bound has enough steps too
             least = min(32 * math.sqrt(numbers), 0.9 * MAX_DEVIATION / self.sum_multiplier, 0.9 * MAX_STEPS)
-        grid = gaussian_grid(self.sum_multiplier, numbers, people, least)
+        wanted = steps_for(self.sum_multiplier, people) if self.update_form == "outer_products" else 0.0
+        grid = gaussian_grid(self.sum_multiplier, numbers, people, least, wanted)
         if self.correlated is not None and isinstance(grid.noise, GaussianTable):
             check_buffers(*self.correlated, grid.noise.deviation)
         check_headroom(grid, self.place)
@@ -186,8 +188,11 @@ class Clipped(IntegerSums):
         clip = self._clip(public_state)
         grid, (rounding, noise) = self.grid(size_of(update)), jax.random.split(key)
         x, rest = values_of(update)
-        q = round_to_grid(jax.random.bits(rounding, (), jnp.uint32), x, clip, grid, self._part(public_state))
-        payload = jax.tree.map(_dense_unless_few, with_values(q, rest), is_leaf=is_rows)
+        if self.update_form == "outer_products":
+            payload = round_outer_products(rounding, dense_tree(update), clip, grid)
+        else:
+            q = round_to_grid(jax.random.bits(rounding, (), jnp.uint32), x, clip, grid, self._part(public_state))
+            payload = jax.tree.map(_dense_unless_few, with_values(q, rest), is_leaf=is_rows)
         if self.place == "local":
             payload = dense_tree(payload)
             payload = jax.tree.map(jnp.add, payload, from_vector(draw_noise(noise, grid, (size_of(update),)), payload))

@@ -55,16 +55,16 @@ class NoiseGrid(Grid):
 
 
 @lru_cache(maxsize=256)
-def gaussian_grid(noise: float, numbers: int, people: float = 1, least: float = 0.0) -> NoiseGrid:
+def gaussian_grid(noise: float, numbers: int, people: float = 1, least: float = 0.0, wanted: float = 0.0) -> NoiseGrid:
     """The grid for noise of `noise` times an L2 bound: fine enough for the rounding of `people` vectors of so many numbers.
 
-    The bound has at least `least` steps.
+    The bound has at least `least` steps, and `wanted` as far as the noise has room for them.
     """
     _check_numbers(numbers)
     if noise == 0:
         return _with_noise(l2_grid(MAX_STEPS**2, numbers), None, people)
     check_noise(noise)
-    fine = max(8 * math.sqrt(numbers), 3 * math.sqrt(people) / noise, 1.01 * least)
+    fine = max(8 * math.sqrt(numbers), 3 * math.sqrt(people) / noise, 1.01 * least, wanted)
     steps = max(1.0, min(fine, MAX_STEPS, MAX_DEVIATION / noise))
     if steps < least:
         raise PlanError(
