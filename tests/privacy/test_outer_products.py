@@ -98,7 +98,14 @@ def test_a_server_refuses_what_is_no_outer_product():
     whole = np.outer([3, -2], [3, -2]).astype(np.int32)
     assert mechanism.check_payload({"m": whole}) == ""
     assert mechanism.check_payload({"m": np.zeros((2, 2), np.int32)}) == ""
-    for wrong in ([[9, -6], [-6, 5]], [[9, -6], [6, 4]], [[0, 1], [1, 0]], [[-9, 6], [6, -4]], [[0, 0], [0, -1]]):
+    for wrong in (
+        [[9, -6], [-6, 5]],
+        [[9, -6], [6, 4]],
+        [[4, 4], [2, 2]],
+        [[0, 1], [1, 0]],
+        [[-9, 6], [6, -4]],
+        [[0, 0], [0, -1]],
+    ):
         assert "outer product" in mechanism.check_payload({"m": np.array(wrong, np.int32)})
 
 

@@ -41,6 +41,7 @@ DRAWS, FORMS, RELATIONS = (
     "privacy/test_nonnegative.py",
     "privacy/test_relations.py",
 )
+OUTER = "privacy/test_outer_products.py"
 NODES, KEYS, DOORS = "deploy/test_node_and_session.py", "deploy/test_randomness.py", "deploy/test_report_checks.py"
 FAULTS = [
     # bounds and sums in integers
@@ -88,6 +89,18 @@ FAULTS = [
     ),
     Fault(
         "privacy/mechanisms/_parts/summed.py", "jnp.where(heard, part, 0)", "part", f"{EVERY}::test_monoid[gaussian-0]"
+    ),
+    Fault(
+        "privacy/mechanisms/_parts/outer_products.py",
+        "jnp.where(fits, q, jnp",
+        "jnp.where(True, q, jnp",
+        f"{OUTER}::test_whatever_is_computed_outer_products_of_integers_are_sent",
+    ),
+    Fault(
+        "privacy/mechanisms/_parts/outer_products.py",
+        "one = pivot > 0 and",
+        "one =",
+        f"{OUTER}::test_a_server_refuses_what_is_no_outer_product",
     ),
     # noise and grids
     Fault(
