@@ -92,7 +92,7 @@ def round_to_grid(
     `word` is one random uint32 for the whole vector, which makes rounding unbiased; None rounds to the nearest. With `part` the
     vector gets so many of the PARTS of the bound on its squares: it is shorter by the root of part/PARTS, steps and all.
     """
-    y = scaled(x.astype(jnp.float32), jnp.asarray(clip, jnp.float32), grid, part)
+    y = in_steps(x.astype(jnp.float32), jnp.asarray(clip, jnp.float32), grid, part)
     size = jnp.abs(y)
     whole = size.astype(jnp.int32)
     fraction = ((size - whole.astype(jnp.float32)) * 2.0**31).astype(jnp.int32)
@@ -103,7 +103,7 @@ def round_to_grid(
     return jnp.where(within(q, grid, part), q, jnp.where(within(towards_zero, grid, part), towards_zero, 0))
 
 
-def scaled(x: jax.Array, clip: jax.Array, grid: Grid, part: jax.Array | None = None) -> jax.Array:
+def in_steps(x: jax.Array, clip: jax.Array, grid: Grid, part: jax.Array | None = None) -> jax.Array:
     """x in steps, shrunk into the bound. Norms are of x over its largest number: no square and no sum overflows."""
     steps, keep = 1 / grid.step, grid.keep
     if part is not None:

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.core.integer_grid import Grid, from_vector, scaled, to_vector, within
+from tacit.core.integer_grid import Grid, from_vector, in_steps, to_vector, within
 from tacit.errors import PlanError
 
 STEPS = 2.0**16  # of a bound, for a factor of 256 steps
@@ -50,7 +50,7 @@ def round_outer_products(key: jax.Array, update: dict, clip: Any, grid: Grid) ->
     keep = 1 - numbers / (4 * steps) - 2 / math.sqrt(steps)  # few roundings leave the bound
     inside = replace(grid, keep=min(grid.keep, max(0.25, keep)))
     products = _outer(jax.tree.map(_factor, update))
-    factors = jax.tree.map(_factor, from_vector(scaled(to_vector(products), clip, inside), products))
+    factors = jax.tree.map(_factor, from_vector(in_steps(to_vector(products), clip, inside), products))
     flat = to_vector(factors)
     size = jnp.minimum(jnp.abs(flat), math.isqrt(steps) + 1)  # more is refused below; no product overflows
     up = (size - jnp.floor(size)) > jax.random.uniform(key, size.shape)
