@@ -131,6 +131,11 @@ def test_a_method_that_declares_it_sends_what_is_lost_in_no_part(name):
             np.testing.assert_allclose(kept, leaf, atol=0.02)
 
 
+def test_rounds_that_share_one_bound_do_not_take_it():
+    with pytest.raises(PlanError, match=r"'outer_products' rounds for a bound .* got split = 'released'"):
+        build_mechanism({**FORM, "noise": 1.0, "split": "released"})
+
+
 def test_some_method_declares_it():
     assert "item_covariance" in DECLARED
     assert complete(choose("item-covariance", {"privacy": {**FORM, "epsilon": 4.0}}))

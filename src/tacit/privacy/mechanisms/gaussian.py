@@ -137,6 +137,11 @@ class GaussianMechanism(Clipped):
             raise PlanError(
                 f"privacy.update_form = {self.update_form!r} has no price together with {other}; leave one of the two out."
             )
+        if self.update_form == "outer_products" and self.split == "released":
+            raise PlanError(
+                "privacy.update_form = 'outer_products' rounds for a bound that every round has whole, got split = 'released'; "
+                "leave one of the two out."
+            )
 
     def settle(self, exposure: Exposure) -> "GaussianMechanism":
         """Find δ and the noise, and check that the promise is kept."""
