@@ -70,14 +70,15 @@ def measure(log: Population, name: str, epsilon: float | None, relation: str, ti
     """The metric of each seed, and its interval over people (each one's mean over seeds)."""
     protocol = load_protocol("full", ties=ties)
     split = protocol.split(log, 0)
-    found, rows, began = [], [], time.perf_counter()
+    found, rows, claim, began = [], [], "", time.perf_counter()
     for seed in range(1 if epsilon is None else seeds):
         run = simulate(plan_of(name, epsilon, relation), split.train, seed=seed, quiet=True)
+        claim = str(run.price.whole)
         found.append(per_case(ranks(run, split, protocol.make_candidates(split, 0)), METRIC))
         rows.append(int((np.asarray(run.params["head"]) < log.catalog.n_items).sum()) if "head" in run.params else 0)
     one = interval(np.mean(found, axis=0))
     return {
-        "claim": str(run.price.whole),
+        "claim": claim,
         "each": [float(np.mean(values)) for values in found],
         "metric": [one.mean, one.low, one.high],
         "head": rows,

@@ -62,6 +62,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     **{("lab/baselines/central/next_item.py", name): FITTED for name in ("bert4rec", "fedseqrec", "gru4rec", "sr_gnn")},
     ("lab/baselines/central/itemknn.py", "similarity"): OTHER_WORD,
     ("lab/baselines/central/popularity_prior.py", "seqmf_eb"): FITTED,
+    **{("lab/data/describe.py", name): "the description names the plan that fits" for name in ("steps", "counts_home")},
     ("lab/data/population.py", "none"): OTHER_WORD,
     **{("lab/evaluation/protocols.py", name): PROTOCOL for name in ("seqmf", "dplcf", "fedseqrec", "fpl", "privrec")},
     ("lab/evaluation/protocols.py", "random"): OTHER_WORD,

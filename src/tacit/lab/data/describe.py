@@ -34,6 +34,7 @@ class LogStatistics:
     fields: dict[str, list[str]]  # item, person, event
     repeated: float  # share of the events that repeat an item of the same person
     evaluation: str  # how repeats are treated by default, in a sentence
+    plan: str  # the built-in private plan for such a log, with a trusted server
     tied: float | None  # share of the users whose last event has the time stamp of the one before; None without times
     notes: list[str]
 
@@ -77,9 +78,22 @@ def describe_log(world: Population) -> LogStatistics:
         },
         repeat_share(world),
         choose_repeats(world).words,
+        private_plan(world),
         None if world.times is None else tied_ends(world),
         list(world.notes),
     )
+
+
+def private_plan(world: Population) -> str:
+    """The built-in plan for the next item under user-level privacy, with a trusted server.
+
+    Where people come back to things, their own habits predict more than what others do next: then counts alone are sent.
+
+    >>> from tacit.lab.data.synthetic.small import checkerboard
+    >>> private_plan(checkerboard(6)[0])
+    'steps'
+    """
+    return "counts-home" if choose_repeats(world).repeats == "all" else "steps"
 
 
 def tied_ends(world: Population) -> float:
@@ -171,6 +185,9 @@ def _counts(found: LogStatistics) -> list[tuple[str, str]]:
         ("quantiles", "  ".join(f"{q}: {value:,.0f}" for q, value in found.lengths.items())),
     ]
     rows.append(("repeats", found.evaluation))
+    rows.append(
+        ("private plan", f"{found.plan}, if a server is trusted with the sums; `tacit plan {found.plan}` shows it")
+    )
     if found.tied is not None:
         rows.append(("ties", f"{percent(found.tied)} of the users' last events have the time stamp of the one before"))
     rows += [("silos", f"{found.silos:,}")] if found.silos is not None else []
