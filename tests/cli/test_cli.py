@@ -173,6 +173,31 @@ def test_run_a_file_of_ones_own_by_another_protocol(tmp_path):
     assert low <= result["metrics"]["HR@10"] <= high
 
 
+COLUMNS = ("--user", "who", "--item", "what", "--time", "when", "--weight", "stars", "--delimiter", ";")
+
+
+def semicolons(folder):
+    """A log with names and a delimiter of its own."""
+    rows = [f"{user};{(user * 3 + step) % 11};{step};5" for user in range(30) for step in range(6)]
+    path = folder / "mine.csv"
+    path.write_text("\n".join(["who;what;when;stars", *rows]))
+    return str(path)
+
+
+def test_columns_of_a_file_are_named_on_the_command_line(tmp_path):
+    path = semicolons(tmp_path)
+    run = json.loads(tacit("run", "popularity", "--data", path, *COLUMNS, "--json").stdout)
+    assert run["devices"] == 30
+    described = json.loads(tacit("data", "describe", path, *COLUMNS, "--json").stdout)
+    assert (described["users"], described["items"]) == (30, 11)
+    wrong = tacit("run", "popularity", "--data", path, "--user", "whom", "--delimiter", ";", check=False)
+    _is_one_sentence(wrong, "did you mean 'who'?")
+    no_file = tacit("run", "popularity", "--data", "groups", "--user", "who", check=False)
+    _is_one_sentence(no_file, "--user says how to read a file, but 'groups' is not one; leave it out.")
+    missing = tacit("run", "popularity", "--data", "no-such.csv", check=False)
+    _is_one_sentence(missing, "There is no file 'no-such.csv'")
+
+
 def test_protocols_are_listed():
     assert {"full", "fpl"} <= {line.split()[0] for line in tacit("protocols").stdout.splitlines()}
 

@@ -1,5 +1,8 @@
 """Shared by several commands: options, settings on the command line, JSON and tables on standard output."""
 
+import inspect
+from collections.abc import Callable
+from functools import wraps
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +18,42 @@ LogName = Annotated[str, typer.Option(help="A name from `tacit data list`, or a 
 Devices = Annotated[int, typer.Option(min=1, help="The number of users, where the data is synthetic.")]
 ProtocolName = Annotated[str, typer.Option(help="The evaluation protocol; see `tacit protocols`.")]
 Epsilon = Annotated[float | None, typer.Option(help="The ε that a run guarantees; the noise is calibrated to it.")]
+
+
+COLUMNS = {
+    "user": "For a file: the column of users; user_id by default.",
+    "item": "For a file: the column of items; item_id by default.",
+    "time": "For a file: the column of times; datetime or timestamp by default.",
+    "weight": "For a file: the column of weights; weight or rating by default.",
+    "silo": "For a file: the column of the organisation that holds an event.",
+    "delimiter": "For a text file: what stands between its columns, if not a comma (.csv) or a tab (.tsv).",
+}
+
+
+def takes_a_file(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command that reads a log the options of `COLUMNS`; it gets those that were given as one dict, `columns`."""
+    signature = inspect.signature(command)
+    options = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[str | None, typer.Option(help=words)],
+        )
+        for name, words in COLUMNS.items()
+    ]
+    own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in signature.parameters.values()]
+    place = [one.name for one in own].index("columns")
+
+    @wraps(command)
+    def call(**given: Any) -> Any:
+        columns = {name: given.pop(name) for name in COLUMNS}
+        return command(**given, columns={name: value for name, value in columns.items() if value is not None})
+
+    shown = [*own[:place], *options, *own[place + 1 :]]
+    call.__signature__ = signature.replace(parameters=shown)  # pyright: ignore[reportAttributeAccessIssue]: typer reads it
+    call.__annotations__ = {one.name: one.annotation for one in shown}
+    return call
 
 
 def with_settings(plan: Any, settings: list[str], epsilon: float | None = None) -> Any:

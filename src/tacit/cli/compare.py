@@ -5,14 +5,26 @@ from typing import Annotated, Any
 
 import typer
 
-from tacit.cli.common import Devices, LogName, ProtocolName, Repeats, Ties, parsed, print_json, print_treatment
+from tacit.cli.common import (
+    Devices,
+    LogName,
+    ProtocolName,
+    Repeats,
+    Ties,
+    parsed,
+    print_json,
+    print_treatment,
+    takes_a_file,
+)
 
 ORDER = 50  # in `tacit --help`
 
 
+@takes_a_file
 def command(
     plans: Annotated[list[str], typer.Argument(help="Built-in plans, or TOML files.")],
     data: LogName = "groups",
+    columns: Any = None,
     devices: Devices = 1000,
     protocol: ProtocolName = "full",
     repeats: Repeats = None,
@@ -41,7 +53,7 @@ def command(
     options = {"settings": settings, "repeats": repeats, "ties": ties, "reference": reference, "out": out}
     options["quiet"] = True if as_json else None
     variants, _ = sweep_variants([load_plan(plan) for plan in plans], swept, settings)
-    log = open_log(data, devices, 0, [variant.plan for variant in variants])
+    log = open_log(data, devices, 0, [variant.plan for variant in variants], columns)
     try:
         found = compare(plans, log, protocol, range(seeds), swept, **options)
     except KeyboardInterrupt:

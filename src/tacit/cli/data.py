@@ -1,11 +1,10 @@
 """`tacit data`: list, download and describe datasets."""
 
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from tacit.cli.common import papers_part, print_json
+from tacit.cli.common import papers_part, print_json, takes_a_file
 
 ORDER = 55  # in `tacit --help`
 
@@ -52,15 +51,13 @@ def get(name: Annotated[str, typer.Argument(help="A name from `tacit data list`.
 
 
 @app.command()
+@takes_a_file
 def describe(
     name: Annotated[str | None, typer.Argument(help="A name from `tacit data list`, or a CSV or Parquet file.")] = None,
     papers: Annotated[
         bool, typer.Option("--papers", help="Compare the five papers' printed statistics with the local datasets.")
     ] = False,
-    user: Annotated[str, typer.Option(help="For a file: the column of users.")] = "user_id",
-    item: Annotated[str, typer.Option(help="For a file: the column of items.")] = "item_id",
-    time: Annotated[str, typer.Option(help="For a file: the column of times.")] = "datetime",
-    weight: Annotated[str, typer.Option(help="For a file: the column of weights.")] = "weight",
+    columns: Any = None,
     cycles: Annotated[int, typer.Option(help="Also count the active users in so many cycles.")] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -70,15 +67,11 @@ def describe(
         return
     if name is None:
         raise typer.BadParameter("describe needs a dataset or a file, or --papers.")
-    from tacit.lab.data.datasets import dataset, dataset_names
+    from tacit.lab.data.datasets import open_log
     from tacit.lab.data.describe import describe_log as statistics
     from tacit.lab.data.describe import print_bars, print_statistics
-    from tacit.lab.data.interactions import interactions
 
-    if name not in dataset_names() and Path(name).is_file():
-        log = interactions(name, user=user, item=item, time=time, weight=weight)
-    else:
-        log = dataset(name)
+    log = open_log(name, None, 0, columns=columns)
     found, active = statistics(log), _active(log, cycles) if cycles else {}
     if as_json:
         print_json({"name": name, **found.to_dict(), **active})

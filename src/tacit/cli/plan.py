@@ -6,11 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from tacit.cli.common import print_json, with_settings
+from tacit.cli.common import print_json, takes_a_file, with_settings
 
 ORDER = 20  # in `tacit --help`
 
 
+@takes_a_file
 def command(
     name: Annotated[
         str | None, typer.Argument(help="A built-in plan, or a TOML file; without it, the built-in plans are listed.")
@@ -25,6 +26,7 @@ def command(
     data: Annotated[
         str, typer.Option(help="With --folder: the log whose items to use; its histories are not written.")
     ] = "groups",
+    columns: Any = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="With --folder: a setting, such as hyper.dim=64.")
     ] = None,
@@ -44,7 +46,7 @@ def command(
         return
     chosen = with_settings(load_plan(name), setting or [])
     if folder is not None:
-        _write_folder(folder, chosen, data, devices)
+        _write_folder(folder, chosen, data, devices, columns)
         return
     if as_json:
         guarantee = price(chosen, devices).whole.to_dict()
@@ -58,7 +60,7 @@ def command(
     print(chosen.to_toml(), end="")
 
 
-def _write_folder(folder: Path, plan: Any, data: str, devices: int) -> None:
+def _write_folder(folder: Path, plan: Any, data: str, devices: int, columns: Any) -> None:
     """Write a plan folder with the items of a log, priced for so many people, and the server's private key beside it."""
     from tacit.cli.common import needs_flower
     from tacit.deploy.signing import Signer, new_key
@@ -66,7 +68,7 @@ def _write_folder(folder: Path, plan: Any, data: str, devices: int) -> None:
     from tacit.lab.plans.publish import make_bundle
 
     needs_flower()
-    log = open_log(data, devices, 0, [plan])
+    log = open_log(data, devices, 0, [plan], columns)
     folder.mkdir(parents=True, exist_ok=True)
     key = folder / "server.key"
     public = Signer(key).public if key.exists() else new_key(key)

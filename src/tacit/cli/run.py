@@ -14,6 +14,7 @@ from tacit.cli.common import (
     Ties,
     print_json,
     print_trials,
+    takes_a_file,
     with_settings,
 )
 
@@ -21,9 +22,11 @@ ORDER = 10  # in `tacit --help`
 Seed = Annotated[int, typer.Option(help="The random seed: the same seed gives the same run.")]
 
 
+@takes_a_file
 def command(
     plan: Annotated[str, typer.Argument(help="A built-in plan, or a TOML file.")],
     data: LogName = "groups",
+    columns: Any = None,
     devices: Devices = 1000,
     protocol: ProtocolName = "full",
     repeats: Repeats = None,
@@ -54,7 +57,7 @@ def command(
     if window is not None and budget is None:
         raise typer.BadParameter("--window needs --budget, the ε that it renews.")
     chosen = with_settings(load_plan(plan), setting or [], epsilon)
-    log = open_log(data, devices, seed, [chosen])
+    log = open_log(data, devices, seed, [chosen], columns)
     quiet = True if as_json else None
     limit = None if budget is None else _budget(budget, window, len(log))
     options = {

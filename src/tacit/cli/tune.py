@@ -5,11 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
-from tacit.cli.common import Devices, LogName, ProtocolName, Repeats, Ties, print_json, with_settings
+from tacit.cli.common import Devices, LogName, ProtocolName, Repeats, Ties, print_json, takes_a_file, with_settings
 
 ORDER = 52  # in `tacit --help`
 
 
+@takes_a_file
 def command(
     plan: Annotated[str, typer.Argument(help="A built-in plan, or a TOML file.")],
     search: Annotated[
@@ -20,6 +21,7 @@ def command(
         int, typer.Option(min=1, help="The number of trials; a grid of at most so many is tried completely.")
     ] = 20,
     data: LogName = "groups",
+    columns: Any = None,
     devices: Devices = 1000,
     protocol: ProtocolName = "full",
     repeats: Repeats = None,
@@ -44,7 +46,9 @@ def command(
         raise typer.BadParameter(f"--out takes a file that ends in .toml, got {str(out)!r}.")
     chosen, space = with_settings(load_plan(plan), setting or []), dict(parse_search(text) for text in search)
     options = {"trials": trials, "protocol": protocol, "metric": metric, "repeats": repeats, "ties": ties, "seed": seed}
-    found = tune(chosen, open_log(data, devices, seed, [chosen]), space, **options, quiet=True if as_json else None)
+    found = tune(
+        chosen, open_log(data, devices, seed, [chosen], columns), space, **options, quiet=True if as_json else None
+    )
     if out is not None:
         _write(found, out)
     if as_json:

@@ -91,7 +91,7 @@ def test_describe_a_file_on_the_command_line(log):
     assert json.loads(renamed.output)["lengths"]["100%"] == 4
     assert say.invoke(app, ["describe"]).exit_code == 2
     lost = say.invoke(app, ["describe", "nothing.csv"])
-    assert "has no dataset 'nothing.csv'" in str(lost.exception)
+    assert "There is no file 'nothing.csv'" in str(lost.exception)
 
 
 def test_monthly_sessions_leave_out_single_events(log):

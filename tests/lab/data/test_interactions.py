@@ -323,3 +323,30 @@ def test_too_many_values_for_multi_names_the_way_out():
 def test_identifiers_that_are_whole_floats_or_categories():
     assert encode_ids(pl.Series("u", [2.0, 1.0]), "user").names.tolist() == [1, 2]
     assert encode_ids(pl.Series("u", ["b", "a"], dtype=pl.Categorical), "user").names.tolist() == ["a", "b"]
+
+
+def test_a_file_with_another_delimiter(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("user_id;item_id\n1;7\n2;7\n")
+    with pytest.raises(DataError, match="if a semicolon stands between its columns, say so: delimiter ';'"):
+        interactions(path)
+    assert interactions(path, delimiter=";").items.tolist() == [0, 0]
+
+
+def test_files_that_are_no_tables(tmp_path):
+    (tmp_path / "log.xlsx").write_bytes(b"PK")
+    (tmp_path / "twice.csv").write_text("user_id,item_id,user_id\n1,7,2\n")
+    for path, sentence in (
+        (tmp_path, "is a folder; give the path of one CSV"),
+        (tmp_path / "log.xlsx", "is a spreadsheet, which Tacit does not read; save the sheet as CSV"),
+        (tmp_path / "twice.csv", "has two columns 'user_id'; rename or delete one"),
+    ):
+        with pytest.raises(DataError, match=sentence):
+            interactions(path)
+
+
+def test_the_bad_time_is_named_and_not_the_good_ones():
+    times = [str(1_700_000_000 + row) for row in range(900)]
+    frame = pl.DataFrame({"user_id": [1] * 901, "item_id": range(901), "datetime": [*times, "yesterday"]})
+    with pytest.raises(DataError, match=r"got 'yesterday' in row 901 \(1 such rows\)"):
+        interactions(frame)

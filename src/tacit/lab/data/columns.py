@@ -142,7 +142,7 @@ def _read_written(column: pl.Series, written: str | None) -> tuple[pl.Series, st
     if written is not None:
         return _since_1970(column.str.to_datetime(written, strict=False)), None
     numbers = column.str.strip_chars().cast(pl.Float64, strict=False)
-    if len(numbers) and numbers.null_count() == column.null_count():
+    if 2 * numbers.count() > column.count():  # numbers, but perhaps for a few rows, which are the bad ones
         return _epoch(numbers.rename(column.name))
     return _iso(column), None
 

@@ -152,17 +152,25 @@ def as_population(log: Log, plans: Sequence[Plan] = ()) -> Population:
     return dataset(log) if isinstance(log, str) else _for_plans(log, plans)
 
 
-def _for_plans(frame: Any, plans: Sequence[Plan]) -> Population:
+def _for_plans(frame: Any, plans: Sequence[Plan], columns: Mapping[str, str] | None = None) -> Population:
     from tacit.lab.data.interactions import interactions
 
+    options: dict[str, Any] = dict(columns or {})
     named = dict.fromkeys(wanted.name for plan in plans for stage in plan.stages for wanted in person_fields(stage))
-    return interactions(frame, person=[*named], kinds=dict.fromkeys(named, "numeric"))
+    return interactions(frame, person=[*named], kinds=dict.fromkeys(named, "numeric"), **options)
 
 
-def open_log(name: str, devices: int, seed: int, plans: Sequence[Plan] = ()) -> Population:
-    """A log as the command line names it: a file, a public dataset, or a synthetic one with so many devices."""
-    if Path(name).suffix in (".csv", ".tsv", ".gz", ".parquet") and not is_dataset(name):
-        return _for_plans(name, plans)
+def open_log(
+    name: str, devices: int | None, seed: int, plans: Sequence[Plan] = (), columns: Mapping[str, str] | None = None
+) -> Population:
+    """A log as the command line names it: a file, a public dataset, or a synthetic one with so many devices (None: its own number).
+
+    `columns` are options of `interactions` that say how to read a file: user, item, time, weight, silo, delimiter.
+    """
+    if not is_dataset(name) and (Path(name).suffix or Path(name).exists()):
+        return _for_plans(name, plans, columns)
+    if columns:
+        raise DataError(f"--{next(iter(columns))} says how to read a file, but {name!r} is not one; leave it out.")
     if about_dataset(name).built_in:
-        return dataset(name, users=devices, seed=seed)
+        return dataset(name, seed=seed, **({} if devices is None else {"users": devices}))
     return dataset(name)

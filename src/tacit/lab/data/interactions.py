@@ -72,11 +72,13 @@ def interactions(
     min_events: int = 2,
     duplicates: Literal["keep", "latest", "first", "error"] = "keep",
     time_format: str | None = None,
+    delimiter: str | None = None,
 ) -> Population:
     """A population from a log: pandas, polars or pyarrow, or the path of a CSV, TSV or Parquet file.
 
     `user`, `item`, `time` and `weight` name the columns. `datetime` (or `timestamp`) and `weight` (or `rating`) may be
     absent; any other name must be there. Times are dates, ISO text or epoch numbers; without a zone they are UTC.
+    `delimiter` is what stands between the columns of a text file, if not the comma of .csv or the tab of .tsv.
     `silo` names the column of the organisation that holds an event; a user of two organisations becomes two devices,
     as neither organisation may see the other's half. `items` and `people` are tables about items and people, with the
     same identifier column; `context` names further columns of the log, `person` columns with one value in all rows of
@@ -96,7 +98,7 @@ def interactions(
     _one_of("on_few", on_few, ON_FEW)
     _one_of("duplicates", duplicates, DUPLICATES)
     notes: list[str] = []
-    table = Table(frame, "the log", text=[name for name in (user, item, silo) if name])
+    table = Table(frame, "the log", text=[name for name in (user, item, silo) if name], delimiter=delimiter)
     ids = _ids(table, user, item, silo, text=isinstance(frame, str | Path))
     fields, extra = _context(table, context, kinds or {})
     mine = [_of_user(table, name, (kinds or {}).get(name), ids.users) for name in person]

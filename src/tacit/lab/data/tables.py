@@ -11,6 +11,8 @@ from tacit.errors import DataError, unknown
 
 COMPRESSED = (".gz", ".zst")
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
+DELIMITERS = {";": "a semicolon", "\t": "a tab", "|": "a bar", ",": "a comma"}
+SHEETS = (".xlsx", ".xls", ".ods")
 
 
 class Table:
@@ -21,14 +23,17 @@ class Table:
     (('user_id', 'film'), ['a', 'b'])
     """
 
-    def __init__(self, frame: Any, called: str, text: Iterable[str] = ()):
-        """`called` names the table in messages; of a CSV file, the columns of `text` are read as they are written."""
+    def __init__(self, frame: Any, called: str, text: Iterable[str] = (), delimiter: str | None = None):
+        """`called` names the table in messages; of a CSV file, the columns of `text` are read as they are written.
+
+        `delimiter` is what stands between the columns of a text file, where it is not the comma of .csv or the tab of .tsv.
+        """
         self.called = called
         self._native: Any = None
         self._lazy: pl.LazyFrame | None = None
         if isinstance(frame, str | Path):
             self.called = f"{called} ({frame})"
-            self._lazy = _scan(Path(frame), set(text))
+            self._lazy = _scan(Path(frame), set(text), delimiter)
         elif isinstance(frame, pl.DataFrame | pl.LazyFrame):
             self._lazy = frame.lazy()
         else:
@@ -41,9 +46,15 @@ class Table:
         return name in self.names
 
     def require(self, name: str, role: str) -> str:
-        """The name, if there is such a column; else a sentence with the nearest."""
+        """The name, if there is such a column; else a sentence with the nearest, or with the delimiter that the file has."""
         if name not in self.names:
             where = self.called[:1].upper() + self.called[1:]
+            used = next((mark for mark in DELIMITERS if len(self.names) == 1 and mark in self.names[0]), None)
+            if used is not None:
+                raise DataError(
+                    f"{where} has one column, {self.names[0]!r}; if {DELIMITERS[used]} stands between its columns, say so: "
+                    f"delimiter {used!r}."
+                )
             raise DataError(unknown(f"{where}, read for its {role},", name, self.names, "column"))
         return name
 
@@ -68,7 +79,11 @@ def _known(frame: Any, called: str) -> Any:
         ) from problem
 
 
-def _scan(path: Path, text: set[str]) -> pl.LazyFrame:
+def _scan(path: Path, text: set[str], delimiter: str | None = None) -> pl.LazyFrame:
+    if path.is_dir():
+        raise DataError(f"{str(path)!r} is a folder; give the path of one CSV, TSV or Parquet file.")
+    if path.suffix.lower() in SHEETS:
+        raise DataError(f"{str(path)!r} is a spreadsheet, which Tacit does not read; save the sheet as CSV.")
     if not path.is_file():
         raise DataError(f"There is no file {str(path)!r}; give the path of a CSV, TSV or Parquet file.")
     endings = [ending.lower() for ending in path.suffixes]
@@ -79,14 +94,17 @@ def _scan(path: Path, text: set[str]) -> pl.LazyFrame:
     if ending not in SEPARATORS:
         known = ", ".join([*SEPARATORS, ".parquet"])
         raise DataError(f"{str(path)!r} must end in one of {known} (or .gz after it), got {ending or 'no ending'!r}.")
-    return _scan_text(path, SEPARATORS[ending], text, packed)
+    return _scan_text(path, delimiter or SEPARATORS[ending], text, packed)
 
 
 def _scan_text(path: Path, separator: str, text: set[str], packed: bool) -> pl.LazyFrame:
     if path.stat().st_size == 0:
         raise DataError(f"{str(path)!r} is empty; a log needs a line of column names and at least one event.")
     options: dict[str, Any] = {"separator": separator, "infer_schema_length": 10_000}
-    names = pl.read_csv(path, n_rows=0, separator=separator, infer_schema=False).columns
+    names = pl.read_csv(path, n_rows=1, separator=separator, infer_schema=False, has_header=False).row(0)
+    twice = [name for name in names if name is not None and names.count(name) > 1]
+    if twice:
+        raise DataError(f"{str(path)!r} has two columns {twice[0]!r}; rename or delete one of them.")
     overrides = {name: pl.String for name in names if name in text}
     if not packed:
         return pl.scan_csv(path, schema_overrides=overrides, **options)
