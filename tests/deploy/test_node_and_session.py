@@ -64,7 +64,7 @@ def deployment(tmp_path) -> Deployment:
         "fcf",
         "seqmf",
         pytest.param("dplcf", marks=pytest.mark.bitwise),
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("fpl", "dp-privrec", "fedseqrec")),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("fpl", "dp-privrec", "steps", "fedseqrec")),
     ],
 )
 def test_a_deployment_ends_where_the_simulator_does(name, tmp_path):

@@ -29,7 +29,7 @@ pytestmark = [
 WHOLE = {"seqmf", "dplcf"}
 
 
-@pytest.mark.parametrize("name", ["fcf", "seqmf", "dplcf", "fpl", "dp-privrec", "fedseqrec"])
+@pytest.mark.parametrize("name", ["fcf", "seqmf", "dplcf", "fpl", "dp-privrec", "steps", "fedseqrec"])
 def test_real_processes_end_where_the_simulator_does(name, tmp_path):
     plan, world, people = plans()[name]
     people = people if name == "fedseqrec" else (1, len(world) - 1)

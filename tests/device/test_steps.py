@@ -351,7 +351,7 @@ def test_where_little_stands_out_of_the_noise_all_goes_to_counts():
     _, log = little_log(people=60)
     run = simulate("steps", log, epsilon=0.3, quiet=True)
     parts = [row["public_state"]["part"] for row in run.rounds if row.get("public_state")]
-    assert parts == [PARTS, 0, 0, 0]
+    assert parts == [PARTS - 3, 1, 1, 1]
     assert (np.asarray(run.params["head"]) == N).all()
     counts, none = np.asarray(run.params["counts"]), jnp.full(LENGTH, 3)
     found = np.asarray(scored(run.method, run.params, none))

@@ -48,10 +48,10 @@ def parts_of(asked, mechanism) -> list[int]:
 @pytest.mark.parametrize(
     ("asked", "given"),
     [
-        ([0.25, 0.5, 0.25], [256, 512, 256]),
-        ([1.0, 1.0, 1.0], [1024, 0, 0]),
-        ([0.9, 0.9, 0.9], [922, 102, 0]),
-        ([-1.0, math.nan, math.inf], [0, 0, 1024]),
+        ([0.25, 0.5, 0.25], [256, 512, 255]),
+        ([1.0, 1.0, 1.0], [1021, 1, 1]),
+        ([0.9, 0.9, 0.9], [922, 100, 1]),
+        ([-1.0, math.nan, math.inf], [1, 1, 1021]),
         ([1 / 3, 1 / 3, 1 / 3, 1 / 3], [341, 341, 341, 1]),
     ],
 )
@@ -61,12 +61,12 @@ def test_a_rule_gets_what_is_left_and_never_more(asked, given):
 
 
 def test_a_rule_that_asks_for_nothing_gets_equal_parts():
-    mechanism = settled(rounds=3)
+    mechanism, found = settled(rounds=3), []
     state = mechanism.grant({}, mechanism.public_state)
-    for _ in range(5):
-        assert state["part"] <= 341
+    for _ in range(3):
+        found.append(int(state["part"]))
         state = mechanism.grant({}, mechanism.next_public_state(jax.random.key(0), None, state))
-    assert state["granted"] == PARTS
+    assert found == [341, 341, 341]
 
 
 @pytest.mark.parametrize("part", [1, 17, 341, 1023, 1024])
@@ -84,16 +84,14 @@ def test_a_device_keeps_to_its_part_exactly(part):
     )  # of few steps, roundings take their share
 
 
-def test_a_round_without_a_part_is_silent_and_says_nothing():
+def test_a_server_that_sends_no_part_gets_no_message():
     mechanism = settled()
     update, weight = {"x": jnp.ones(NUMBERS)}, jnp.ones(1)
     for part, speaks in ((0.0, False), (12.0, True)):
-        state = {"part": jnp.float32(part), "granted": jnp.float32(part)}
+        state = {"part": jnp.float32(part), "granted": jnp.float32(12.0)}
         report, *_ = send(jax.random.key(0), mechanism, update, weight, state, jnp.int32(0))
         assert bool(report.sent) == speaks
         assert bool(np.asarray(report.payload["x"]).any()) == speaks
-    nothing = mechanism.estimate(jax.random.key(0), mechanism.zero(update, 1), jnp.int32(0), {"part": jnp.float32(0)})
-    assert not np.asarray(nothing[0]["x"]).any()
 
 
 @pytest.mark.parametrize("part", [64, 512])
@@ -158,7 +156,7 @@ def test_parts_chosen_on_the_way_reveal_no_more_than_one_gaussian():
             loss += mu * (rng.normal(size=runs) + mu) - mu**2 / 2  # of what is released with the one, against the other
         return float(np.maximum(0, 1 - np.exp(epsilon - loss)).mean())
 
-    assert parts_of([0.4, 0.6, 1.0], mechanism) == [410, 614, 0]
+    assert parts_of([0.4, 0.6, 1.0], mechanism) == [410, 613, 1]
     for epsilon in (0.5, 1.5, 3.0):
         exact = gaussian_delta(z, epsilon)
         assert delta_of(PARTS, epsilon) <= exact + 5 * math.sqrt(exact / runs)

@@ -49,7 +49,7 @@ def even_world(devices: int, events: int = 5) -> Population:
 
 
 def plans() -> dict[str, tuple[Plan, Population, tuple[int, ...]]]:
-    """Six plans, each with a log and the number of people of each node."""
+    """Seven plans, each with a log and the number of people of each node."""
     world, people = short_world(9), (1, 4, 4)
     tiny = {f"2.{path}": value for path, value in TINY.items()}
     held = organisations(replace(even_world(6), silo=np.array([0, 0, 0, 1, 1, 1])))
@@ -59,6 +59,11 @@ def plans() -> dict[str, tuple[Plan, Population, tuple[int, ...]]]:
         "dplcf": (choose("dplcf"), world, people),
         "fpl": (choose("fpl", {"rounds": 2}), world, people),
         "dp-privrec": (choose("dp-privrec", {"2.hyper.dim": 4, "2.hyper.most": 20}), movies(9, 50, seed=0), people),
+        "steps": (
+            choose("steps", {"1.hyper.most": 20, "2.hyper.most": 20, "2.server.least": 5}, epsilon=60),
+            movies(9, 50, seed=0),
+            people,
+        ),
         "fedseqrec": (choose("fedseqrec", tiny), held, (1,) * len(held)),
     }
 

@@ -45,6 +45,8 @@ def begin(
 
     `update` has the shape of an update where that is not what is trained.
     """
+    if not trains:
+        return Memory((), {})
     before = trained(params, trains)
     state, noise = (
         rule.init(before),

@@ -21,7 +21,7 @@ C has cancelled out: the noise grows with the bound, so that any bound costs the
 
 Where the rounds of a stage share the bound, a round has a part p of its square, which the server's rule asks for after it has
 seen the sums before. A device sends q with ‖q‖₂² ≤ p·R², checked in integers; the noise is the same in each round, and the
-server divides by √p. Parts are whole numbers of 1/1024 and never sum to more than 1, so all rounds together are one Gaussian
+server divides by √p. Parts are 1/1024 or whole multiples of it, and never sum to more than 1, so all rounds together are one Gaussian
 mechanism of noise z, although the parts were chosen on the way: fully adaptive composition holds for Gaussian differential
 privacy with a bound on Σ 1/z_r² that is kept in every case (Smith and Thakurta, "Fully adaptive composition for Gaussian
 differential privacy", 2022; Koskela, Tobaben and Honkela, "Individual privacy accounting with Gaussian differential privacy",
@@ -74,7 +74,7 @@ from tacit.privacy.mechanisms._parts.outer_products import round_outer_products,
 from tacit.privacy.mechanisms._parts.summed import IntegerSums, for_each_weight, size_of
 
 WITHIN = "within the clip"  # the count's place beside the leaves of an update; no leaf has a name of three words
-PART, GRANTED = "part", "granted"  # of the bound, in PARTS: for this round, and for all rounds up to it
+PART, GRANTED = "part", "granted"  # of the bound, in PARTS: of this round, and in all but one for each round before
 RATE = 0.2  # of the geometric step, as in the paper
 _FAR = 1e6  # the bound stays within so many times its start, both ways: what is always within must not shrink it to nothing
 FEW = 16  # as many times more rows in a table than in an update, and its sums skip those that are not there
@@ -137,7 +137,7 @@ class Clipped(IntegerSums):
     def public_state(self) -> dict[str, float]:
         """The bound, where it moves; or the round's part of it and all parts so far, where rounds share it."""
         if self.split == "released":
-            return {PART: float(self._equal), GRANTED: float(self._equal)}
+            return {PART: float(self._equal), GRANTED: float(self._equal)}  # neither is ever 0: no round is silent
         return {} if self.quantile is None else {"clip": self.clip}
 
     def _part(self, public_state: dict) -> jax.Array | None:
@@ -149,17 +149,27 @@ class Clipped(IntegerSums):
     @property
     def _equal(self) -> int:
         """A round's part where the rule asks for none."""
-        return PARTS // (self.rounds or 1)
+        return PARTS // self._rounds
+
+    @property
+    def _rounds(self) -> int:
+        if self.rounds is not None and self.rounds > PARTS:
+            raise PlanError(
+                f"privacy.split = 'released' is for at most {PARTS} rounds, got {self.rounds}; train fewer."
+            )
+        return self.rounds or 1
 
     def grant(self, asked: dict[str, jax.Array], public_state: dict) -> dict:
         """The round's part of the bound: the `share` that is asked for, from 0 to 1, or what is left, if that is less.
 
-        Parts are whole numbers, so that they never sum to more than PARTS.
+        Parts are whole numbers that never sum to more than PARTS. One part is left for each round, those before included, so
+        that every device answers in every round.
         """
         if self.split != "released" or "share" not in asked:
             return public_state
-        before = public_state[GRANTED] - public_state[PART]
-        part = jnp.clip(jnp.floor(jnp.nan_to_num(asked["share"]) * PARTS + 0.5), 0, PARTS - before)
+        before = public_state[GRANTED] - public_state[PART]  # all but one part of each round
+        wanted = jnp.floor(jnp.nan_to_num(asked["share"]) * PARTS + 0.5)
+        part = jnp.clip(wanted, 1, 1 + jnp.maximum(PARTS - self._rounds - before, 0))
         return {**public_state, PART: part, GRANTED: before + part}
 
     def _clip(self, public_state: dict) -> Any:
@@ -252,16 +262,16 @@ class Clipped(IntegerSums):
         return {**numbers, WITHIN: as_float(payload[WITHIN]) / _PERSON} if WITHIN in payload else numbers
 
     def _lengthened(self, public_state: dict) -> Any:
-        """How many times longer an update is than its part of the bound; 0 in a round that has no part."""
-        if (part := self._part(public_state)) is None:
-            return 1.0
-        return jnp.where(part > 0, jnp.sqrt(PARTS / jnp.maximum(part, 1)), 0.0)
+        """How many times longer an update is than its part of the bound."""
+        part = self._part(public_state)
+        return 1.0 if part is None else jnp.sqrt(PARTS / jnp.maximum(part, 1))
 
     def next_public_state(self, key: jax.Array, total: Any, public_state: dict) -> dict:
         """The bound moves towards the quantile, by the noisy count; a bound that rounds share has one more part in use."""
         if self.split == "released":
-            part = jnp.minimum(self._equal, PARTS - public_state[GRANTED])
-            return {**public_state, PART: part, GRANTED: public_state[GRANTED] + part}
+            before = public_state[GRANTED] - 1
+            part = jnp.clip(self._equal, 1, 1 + jnp.maximum(PARTS - self._rounds - before, 0))
+            return {**public_state, PART: part, GRANTED: before + part}
         if self.quantile is None:
             return public_state
         (counted,) = add_noise(jax.random.fold_in(key, 1), self._count_grid(), [total[0][WITHIN]])
