@@ -48,7 +48,9 @@ def test_price_of_the_papers():
         (["price"], "Name a plan to price"),
         (["price", "fcff"], "did you mean 'fcf'"),
         (["price", "fcf", "--set", "privacy.epsilon=4"], "empty promise"),
-        (["price", "fcf", "--epsilon", "4"], "empty promise"),
+        (["price", "mfu", "--epsilon", "4"], "epsilon = 4 needs a stage that sends updates, and mfu has none"),
+        (["audit", "mfu", "--epsilon", "4"], "epsilon = 4 needs a stage that sends updates"),
+        (["compare", "mfu", "random", "--epsilon", "4"], "epsilon = 4 needs a plan that sends something"),
         (
             ["price", "fcf", "--set", "privacy.mechanism=gausian", "--set", "privacy.epsilon=4"],
             "did you mean 'gaussian'",

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tacit.cli.common import print_json, with_settings
+from tacit.cli.common import Epsilon, print_json, with_settings
 
 ORDER = 40  # in `tacit --help`
 
@@ -15,6 +15,7 @@ def command(
     canaries: Annotated[int, typer.Option(min=2, help="The maximum number of canaries in a run.")] = 1000,
     seeds: Annotated[int, typer.Option(min=1, help="The number of runs, whose canaries are combined.")] = 1,
     confidence: Annotated[float, typer.Option(help="The probability that a true claim is not refuted.")] = 0.99,
+    epsilon: Epsilon = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="A setting, such as privacy.epsilon=4; may be repeated.")
     ] = None,
@@ -24,7 +25,7 @@ def command(
     from tacit.lab.audits.claim_audit import audit
     from tacit.lab.plans.loader import load_plan
 
-    chosen = with_settings(load_plan(plan), setting or [])
+    chosen = with_settings(load_plan(plan), setting or [], epsilon)
     found = audit(chosen, users=users, canaries=canaries, seeds=range(seeds), confidence=confidence)
     if as_json:
         print_json(found.to_dict())

@@ -15,7 +15,9 @@ Ties = Annotated[
     str, typer.Option(help="The order of a user's events with the same time stamp: that of the `file`, or `random`.")
 ]
 LogName = Annotated[str, typer.Option(help="A name from `tacit data list`, or a CSV or Parquet file.")]
-Devices = Annotated[int, typer.Option(min=1, help="The number of users, where the data is synthetic.")]
+Devices = Annotated[
+    int, typer.Option("--users", "--devices", min=1, help="The number of users, where the data is synthetic.")
+]
 ProtocolName = Annotated[str, typer.Option(help="The evaluation protocol; see `tacit protocols`.")]
 Epsilon = Annotated[float | None, typer.Option(help="The ε that a run guarantees; the noise is calibrated to it.")]
 

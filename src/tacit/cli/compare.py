@@ -7,6 +7,7 @@ import typer
 
 from tacit.cli.common import (
     Devices,
+    Epsilon,
     LogName,
     ProtocolName,
     Repeats,
@@ -30,9 +31,12 @@ def command(
     repeats: Repeats = None,
     ties: Ties = "file",
     seeds: Annotated[int, typer.Option(min=1, help="The number of runs of each plan, each with its own seed.")] = 3,
+    epsilon: Epsilon = None,
     sweep: Annotated[
         list[str] | None,
-        typer.Option(help="Values of a setting, such as privacy.epsilon=0.5,1,2; may be repeated: all combinations."),
+        typer.Option(
+            help="Values of epsilon or of a setting, such as epsilon=0.5,1,2; may be repeated: all combinations."
+        ),
     ] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="A setting, such as hyper.dim=64, for every plan that has it.")
@@ -50,6 +54,7 @@ def command(
     from tacit.lab.plans.loader import load_plan
 
     settings, swept = parsed(setting or []), dict(_swept(text) for text in sweep or [])
+    settings |= {} if epsilon is None else {"epsilon": epsilon}
     options = {"settings": settings, "repeats": repeats, "ties": ties, "reference": reference, "out": out}
     options["quiet"] = True if as_json else None
     variants, _ = sweep_variants([load_plan(plan) for plan in plans], swept, settings)

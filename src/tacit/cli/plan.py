@@ -16,7 +16,9 @@ def command(
     name: Annotated[
         str | None, typer.Argument(help="A built-in plan, or a TOML file; without it, the built-in plans are listed.")
     ] = None,
-    devices: Annotated[int, typer.Option(min=1, help="The number of devices that the price is computed for.")] = 1000,
+    devices: Annotated[
+        int, typer.Option("--users", "--devices", min=1, help="The number of users that the price is computed for.")
+    ] = 1000,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object, including how many numbers are trained.")
     ] = False,

@@ -5,7 +5,17 @@ from typing import Annotated, Any
 
 import typer
 
-from tacit.cli.common import Devices, LogName, ProtocolName, Repeats, Ties, print_json, takes_a_file, with_settings
+from tacit.cli.common import (
+    Devices,
+    Epsilon,
+    LogName,
+    ProtocolName,
+    Repeats,
+    Ties,
+    print_json,
+    takes_a_file,
+    with_settings,
+)
 
 ORDER = 52  # in `tacit --help`
 
@@ -30,6 +40,7 @@ def command(
         str | None, typer.Option(help="The metric that decides; NDCG@10 where the protocol has it.")
     ] = None,
     seed: Annotated[int, typer.Option(help="The random seed: the same seed gives the same search.")] = 0,
+    epsilon: Epsilon = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="A setting, such as privacy.epsilon=4; may be repeated.")
     ] = None,
@@ -44,7 +55,7 @@ def command(
 
     if out is not None and out.suffix != ".toml":
         raise typer.BadParameter(f"--out takes a file that ends in .toml, got {str(out)!r}.")
-    chosen, space = with_settings(load_plan(plan), setting or []), dict(parse_search(text) for text in search)
+    chosen, space = with_settings(load_plan(plan), setting or [], epsilon), dict(parse_search(text) for text in search)
     options = {"trials": trials, "protocol": protocol, "metric": metric, "repeats": repeats, "ties": ties, "seed": seed}
     found = tune(
         chosen, open_log(data, devices, seed, [chosen], columns), space, **options, quiet=True if as_json else None

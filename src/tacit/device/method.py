@@ -41,6 +41,7 @@ class Method(eqx.Module):
     for_organisations: ClassVar[bool] = False  # whether a device that trains is an organisation rather than one user
     withholds: ClassVar[bool] = False  # whether it uses `History.share`, the share of items that a user discloses
     pairwise: ClassVar[bool] = False  # whether an update is the steps of pairwise comparisons, which attacks can read
+    private: ClassVar[dict[str, Any]] = {"mechanism": "gaussian"}  # what a plan without noise takes to promise an ε
     suggested: ClassVar[dict[str, Any]]  # a Stage that works, as data; a plan may say otherwise
 
     @abstractmethod

@@ -254,6 +254,13 @@ def test_a_sweep_that_cannot_be_meant_is_refused(plans, sweep, sentence):
         sweep_variants(plans, sweep)
 
 
+def test_a_sweep_over_epsilon_gives_every_plan_that_sends_something_its_noise():
+    variants, notes = sweep_variants([FCF, MFU], {"epsilon": [1, 4]})
+    assert [one.name for one in variants] == ["fcf epsilon=1", "fcf epsilon=4", "mfu"]
+    assert [one.plan.stages[0].privacy.get("epsilon") for one in variants] == [1.0, 4.0, None]
+    assert notes == ["mfu has no setting epsilon and runs without, once"]
+
+
 # ---- before anything runs ----
 
 

@@ -158,3 +158,31 @@ def test_a_part_is_built_from_former_settings():
     with pytest.warns(RenamedWarning):
         assert fill(Toy, {"old": 3}, "toy").new == 3
     assert Mechanism.former_settings == {}
+
+
+# Plans that send updates and promise nothing in one word, and why.
+NO_PROMISE = {
+    "dp-privrec-two-optin": "has 2 without",  # volunteers have none, the others one
+    "dp-privrec-two-paper": "has 2 without",
+    "dp-privrec-two-public": "has 2 without",
+    "fedseqrec-paper": "has 2 without",
+    "lcf-ub": "not both",
+    "seqmf-paper": "cannot keep",
+}
+
+
+@pytest.mark.parametrize("name", plan_names())
+def test_epsilon_in_one_word_is_taken_by_every_plan_that_sends_updates(name):
+    """Without noise of its own, with the mechanism that the method names."""
+    sending = [stage for stage in load_plan(name).stages if stage.rounds]
+    if not sending or name in NO_PROMISE:
+        with pytest.raises(PlanError, match=NO_PROMISE.get(name, "needs a stage that sends updates")):
+            choose(name, epsilon=3.0)
+        return
+    found = [stage.privacy for stage in choose(name, epsilon=3.0).stages if stage.rounds]
+    shares = [one.get("share") for one in found]
+    if None in shares:
+        assert sum(one["epsilon"] for one in found) == pytest.approx(3.0)
+    else:
+        assert {one["epsilon"] for one in found} == {3.0}
+        assert sum(shares) == pytest.approx(1.0)

@@ -29,6 +29,7 @@ class ItemCovariance(OfItems):
     smooth: float = setting(10.0, above=0.0)
     former_names: ClassVar[tuple[str, ...]] = ("tastes",)
     nonnegative: ClassVar[bool] = True
+    private: ClassVar[dict[str, Any]] = {"mechanism": "gaussian", "update_form": "nonnegative"}
     outer_products: ClassVar[bool] = True
     learns: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {

@@ -19,6 +19,7 @@ class Popularity(OfItems):
 
     catalog: Catalog
     nonnegative: ClassVar[bool] = True
+    private: ClassVar[dict[str, Any]] = {"mechanism": "gaussian", "update_form": "nonnegative"}
     learns: ClassVar[bool] = False
     item_by_item: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {"trains": ["counts"], "rounds": 1, "server": {"rule": "count"}}

@@ -42,6 +42,7 @@ class Steps(Method):
     fade: float = setting(0.75, above=0.0, at_most=1.0)
     work: ClassVar[float] = 10.0
     nonnegative: ClassVar[bool] = True
+    private: ClassVar[dict[str, Any]] = {"mechanism": "gaussian", "update_form": "nonnegative"}
     learns: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {
         "trains": ["counts", "head", "kept", "steps"],

@@ -18,6 +18,7 @@ from tacit.privacy.mechanism import mechanism_class
 from tacit.privacy.sampler import SAMPLERS, Sampler
 from tacit.server.rule import rule_class
 
+EPSILON = "epsilon"  # beside the settings of a plan: what a run promises, as `choose` takes it
 _PARTS = ("method", "privacy", "server", "cohort", "privacy.mechanism", "server.rule", "cohort.sampler")
 
 
@@ -74,12 +75,16 @@ def applicable_settings(plan: Plan, setting: Mapping[str, Any]) -> dict[str, Any
         if _bare(path).lstrip("0123456789.") in _PARTS and _bare(path) in plan_settings(plan):
             plan = plan.with_setting(path, value)
     known = set(plan_settings(plan))
+    if any(path.endswith("privacy") for path in known):
+        known.add(EPSILON)
     return {path: value for path, value in setting.items() if _bare(path) in known}
 
 
 def setting_error(plans: Iterable[Plan], path: str, value: Any) -> PlanError:
     """The error of a setting that no plan has: the plan's own sentence where it has one, else the nearest name."""
     plans = list(plans)
+    if path == EPSILON:
+        return PlanError(f"epsilon = {value:g} needs a plan that sends something; {plans[0].name} sends nothing.")
     try:
         plans[0].with_setting(path, value)
     except PlanError as problem:
@@ -131,8 +136,9 @@ def make_variant(name: str, plan: Plan, setting: Mapping[str, Any], shown: Conta
     fits = applicable_settings(plan, setting)
     own = {path: value for path, value in fits.items() if shown is None or path in shown}
     called = variant_name(name, own)
+    epsilon = fits.pop(EPSILON, None)
     try:
-        return Variant(called, choose(plan, fits), own)
+        return Variant(called, choose(plan, fits, epsilon), own)
     except PlanError as problem:
         raise PlanError(f"{called}: {problem}") from None
 

@@ -9,7 +9,6 @@ import tomllib
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import reduce
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -138,20 +137,47 @@ def _default(part: type, name: str) -> Any:
 
 
 def _promised(plan: Plan, epsilon: float) -> Plan:
-    """The plan with this ε per run; in a plan of several stages, `share` divides it among them."""
+    """The plan with this ε per run; in a plan of several stages, `share` or their own ε divide it among them.
+
+    A plan that adds no noise takes the mechanism that its methods name for this.
+    """
     sending = [number for number, stage in enumerate(plan.stages, 1) if stage.rounds]
-    if len(sending) > 1 and all("share" in plan.stages[number - 1].privacy for number in sending):
-        return reduce(lambda made, number: made.with_setting(f"{number}.privacy.epsilon", epsilon), sending, plan)
-    if len(sending) != 1:
-        raise PlanError(
-            f"epsilon = {epsilon:g} needs one stage that sends, and {plan.name} has {len(sending)}; set each."
-        )
-    if plan.stages[sending[0] - 1].privacy["mechanism"] == "none":
-        raise PlanError(
-            f"epsilon = {epsilon:g} is an empty promise: {plan.name} adds no noise; name a mechanism, such as 'gaussian' "
-            "(noise at the server) or 'laplace' (noise on the device), with the setting privacy.mechanism."
-        )
-    return plan.with_setting(f"{sending[0]}.privacy.epsilon", epsilon)
+    stages = [plan.stages[number - 1] for number in sending]
+    if not sending:
+        raise PlanError(f"epsilon = {epsilon:g} needs a stage that sends updates, and {plan.name} has none.")
+    if all(stage.privacy["mechanism"] == "none" for stage in stages):
+        return _with_noise(plan, sending, epsilon)
+    parts = [epsilon] * len(sending)
+    if len(sending) > 1 and not all("share" in stage.privacy for stage in stages):
+        own = [stage.privacy.get("epsilon", math.nan) for stage in stages]
+        parts = [epsilon * one / sum(own) for one in own]
+        if any(map(math.isnan, own)):
+            raise PlanError(
+                f"epsilon = {epsilon:g} needs one stage that sends, or a share or an epsilon in each, and {plan.name} has "
+                f"{len(sending)} without; set each."
+            )
+    for number, part in zip(sending, parts):
+        plan = plan.with_setting(f"{number}.privacy.epsilon", part)
+    return plan
+
+
+def _with_noise(plan: Plan, sending: list[int], epsilon: float) -> Plan:
+    """The plan with the mechanism that each method names for a promise; several stages have equal parts of ε."""
+    parts = {"epsilon": epsilon}
+    if len(sending) > 1:  # shares are for rounds of everybody; otherwise the parts add up to no more than ε
+        everybody = all(plan.stages[number - 1].cohort["sampler"] == "all" for number in sending)
+        part = 1 / len(sending)
+        parts = {"epsilon": epsilon, "share": part} if everybody else {"epsilon": epsilon * part}
+    for number in sending:
+        stage = plan.stages[number - 1]
+        noisy = method_class(stage.method).private
+        if reason := refusals(stage.method)[noisy["mechanism"]]:
+            raise PlanError(
+                f"epsilon = {epsilon:g} is an empty promise: {plan.name} adds no noise, and {stage.method} takes no "
+                f"{noisy['mechanism']!r}: {reason}."
+            )
+        plan = plan.with_setting(f"{number}.privacy", {**noisy, **parts})
+    return plan
 
 
 def price_plan(plan: Plan | str | Path, devices: int) -> Price:
