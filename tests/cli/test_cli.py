@@ -45,7 +45,7 @@ def _checked(result, check):
 def test_every_command_file_is_a_command_and_help_is_in_its_order(capsys):
     import tacit.cli as cli
 
-    files = {path.stem for path in Path(cli.__file__).parent.glob("*.py")} - {"__init__", "common"}
+    files = {path.stem for path in Path(cli.__file__).parent.glob("[!_]*.py")} - {"common"}
     names = [name for name, _ in cli._commands()]
     assert {*names} == files
     assert names[:2] == ["demo", "run"]
@@ -70,6 +70,12 @@ def test_a_command_is_added_by_one_file(tmp_path, monkeypatch):
     assert cli._commands()[0][0] == "hello"
     assert CliRunner().invoke(cli._build(), ["hello"]).stdout == "hello\n"
     sys.modules.pop("tacit.cli.hello")
+
+
+def test_the_version_is_that_of_the_package():
+    from importlib.metadata import version
+
+    assert tacit("--version").stdout == f"tacit {version('tacit')}\n"
 
 
 def test_plan_lists_and_prints():

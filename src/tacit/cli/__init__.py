@@ -1,14 +1,14 @@
 """The command line. Each command is a file in this folder; a mistake gets one sentence and exit code 2, not a traceback.
 
 A file is a command if it has a function `command`, or a group of commands `app`; its name is the file's. `ORDER` is its
-place in `tacit --help`. A file imports what is heavy (jax, numpy, polars) inside its functions, so that help stays fast.
+place in `tacit --help`. A file whose name starts with an underscore is part of another. A file imports what is heavy (jax, numpy, polars) inside its functions, so that help stays fast.
 """
 
 import pkgutil
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -40,12 +40,29 @@ def _build() -> typer.Typer:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
+    built.callback()(_options)
     for name, file in _commands():
         if hasattr(file, "app"):
             built.add_typer(file.app, name=name)
         else:
             built.command(name=name)(file.command)
     return built
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"tacit {version('tacit')}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options of `tacit` itself."""
 
 
 app = _build()

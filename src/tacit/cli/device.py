@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tacit.cli import device_owner
-from tacit.cli.device_owner import UNBOUNDED, agree
+from tacit.cli import _device_owner
+from tacit.cli._device_owner import UNBOUNDED, agree
 from tacit.errors import DataError, DeviceError, unknown
 
 ORDER = 80  # in `tacit --help`
@@ -422,7 +422,7 @@ def recommend(
         print(f"{rank:>3}  {printable(item):<24} {score:.4f}")
 
 
-for _command in (device_owner.terms, device_owner.log, device_owner.consents, device_owner.schedule):
+for _command in (_device_owner.terms, _device_owner.log, _device_owner.consents, _device_owner.schedule):
     app.command()(_command)
 
 
