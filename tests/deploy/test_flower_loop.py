@@ -12,6 +12,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from support.deployment import Deployment, short_world
 from support.grid import Grid, hurry
 from support.toys import close
+from tacit.deploy import flower_transport
 from tacit.deploy.flower_transport import LostError, from_record, to_record
 from tacit.deploy.messages import Reply
 from tacit.device.node.flower import reply_message
@@ -160,10 +161,13 @@ class Gone:
 
 @pytest.mark.parametrize(
     "call",
-    [lambda runtime: flower.run_session(None, runtime, None, None), lambda runtime: flower.register(runtime, b"")],
+    [
+        lambda runtime: flower.run_session(None, runtime, None, None),
+        lambda runtime: flower_transport.register(runtime, b""),
+    ],
 )
 def test_a_superlink_that_has_gone_while_a_run_begins_is_a_run_to_begin_again(monkeypatch, call):
-    monkeypatch.setattr(flower, "_control", lambda runtime: Gone())
-    monkeypatch.setattr(flower, "build_fab_from_files", lambda files: (b"", ""))
+    monkeypatch.setattr(flower_transport, "_control", lambda runtime: Gone())
+    monkeypatch.setattr(flower_transport, "build_fab_from_files", lambda files: (b"", ""))
     with pytest.raises(LostError, match="ConnectError: Connection refused"):
         call(None)

@@ -87,12 +87,11 @@ def _supervise(
     from functools import partial
 
     from tacit.deploy.certificates import warn_of_expiry
-    from tacit.deploy.flower_transport import FlowerRuntime, check_flower, superlink_arguments
+    from tacit.deploy.flower_transport import FlowerRuntime, check_flower, register, superlink_arguments
     from tacit.deploy.preflight import alone_in, can_listen, split_address
     from tacit.deploy.supervisor import FlowerProcess, end_by_signal, print_json_line, print_line
     from tacit.server.session.admission import Admission
     from tacit.server.session.fleet_proxy import FleetProxy, listening
-    from tacit.server.session.flower import register
     from tacit.server.session.session import Session
     from tacit.server.session.status import Status, served
 

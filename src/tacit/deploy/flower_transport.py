@@ -4,10 +4,14 @@ Flower moves messages, keeps connections alive and identifies nodes. It could al
 process for each message; Tacit uses neither. Both sides start Flower with its apps in separate processes
 (`--isolation process`), and these processes are Tacit's: they take a task from Flower, work on it with the installed code,
 and never open the code that was shipped. So a device runs no code that a server sent.
+
+Flower has no public interface for such processes. All that is not public in Flower is used in this file and nowhere else.
 """
 
+import hashlib
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,16 +23,37 @@ from typing import Any
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")  # read when flwr is imported: before that, or never
 
 import httpx
-from flwr.app import ConfigRecord, RecordDict
-from flwr.proto.runtime_pb2 import AcquireTaskRequest, PushTaskOutputRequest, SendTaskHeartbeatRequest
-from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.cli.build import build_fab_from_files
+from flwr.common.serde import context_from_proto, fab_to_proto, run_from_proto
+from flwr.proto.control_pb2 import RegisterNodeRequest, StartRunRequest
+from flwr.proto.node_pb2 import Node as Number
+from flwr.proto.runtime_pb2 import (
+    AcquireTaskRequest,
+    PullAppMessagesRequest,
+    PullTaskInputRequest,
+    PushTaskOutputRequest,
+    SendTaskHeartbeatRequest,
+)
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.error import ApiErrorCode, FlowerError
+from flwr.supercore.fab import Fab
+from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+    make_confirm_message_received_fn_protobuf,
+    make_pull_object_fn_protobuf,
+)
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, pull_and_inflate_object_from_tree
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
     SuperExecAuthHttpInterceptor,
 )
 from flwr.supercore.retry import RetryInvoker, exponential
+from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.superlink.grid import HttpGrid
+from flwr.supernode.runtime.run_clientapp import push_message
 
 from tacit.deploy.messages import MessageT, Reply, Request, from_plain, to_plain
 from tacit.errors import RunError
@@ -39,6 +64,18 @@ _RECORD = "letter"  # part of the wire format
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 
 
+PATIENCE = 45.0  # seconds to wait for a SuperLink that does not answer, before the run counts as lost
+PULL_SECONDS = 20.0  # to wait for the rest of a message; where its run has ended, the rest never comes
+_APP = b"""[project]
+name = "tacit-rounds"
+version = "1.0.0"
+[tool.flwr.app]
+publisher = "tacit"
+[tool.flwr.app.components]
+serverapp = "tacit_rounds:app"
+clientapp = "tacit_rounds:app"
+"""
+_EMPTY = b'"""Empty: both sides run the code they have installed."""\n'
 OLDEST, NEWEST = (1, 41), (1, 43)  # the versions of Flower that this file knows: from the first to before the second
 
 
@@ -56,6 +93,10 @@ def superlink_arguments() -> list[str]:
     What it is sent stays in memory: no report is ever in a file of Flower's.
     """
     return ["--host", "127.0.0.1", "--insecure", "--database", IN_MEMORY, "--disable-runtime-dependency-installation"]
+
+
+class WithdrawnError(Exception):
+    """A message ended before it was read: its run ended, or it is larger than a message can be."""
 
 
 class LostError(Exception):
@@ -163,3 +204,109 @@ def _report_outcome(runtime: FlowerRuntime, token: str, status: str, details: st
             client.PushTaskOutput(request)
         except httpx.HTTPError:
             return
+
+
+# ---- a server ----
+
+
+@contextmanager
+def own_run(runtime: FlowerRuntime) -> Iterator[HttpGrid]:
+    """Start a run on the SuperLink, take its task, and reach the nodes; `LostError` where Flower gave the run up."""
+    token = _begin(runtime)
+    try:
+        with runtime.task(token, PATIENCE) as client:
+            grid = HttpGrid(runtime.address, runtime.root is None, runtime.certificates, token=token)
+            grid._retry_invoker = patient(PATIENCE)  # its own would end this process when a run is lost
+            runtime.bounded(grid._runtime_client)
+            task = client.PullTaskInput(PullTaskInputRequest())
+            _identify(task)
+            grid.set_run(run_from_proto(task.run))
+            yield grid
+    except (httpx.HTTPError, RunNotRunningException) as problem:
+        raise LostError(f"{type(problem).__name__}: {problem}") from None
+
+
+def start_run(runtime: FlowerRuntime) -> None:
+    """Start a run on the SuperLink. It requires an app to ship, and gets an empty one."""
+    content, _ = build_fab_from_files({"pyproject.toml": _APP, "tacit_rounds.py": _EMPTY})
+    fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
+    with _control(runtime) as control:
+        control.StartRun(StartRunRequest(fab=fab_to_proto(fab)))
+
+
+def register(runtime: FlowerRuntime, public_key: bytes) -> None:
+    """Admit the node with this public key; one that was admitted before stays admitted."""
+    with _control(runtime) as control:
+        try:
+            control.RegisterNode(RegisterNodeRequest(public_key=public_key))
+        except httpx.HTTPStatusError as problem:
+            known = FlowerError.from_json(problem.response.text)
+            if known is None or known.code != ApiErrorCode.PUBLIC_KEY_ALREADY_IN_USE:
+                raise RunError(f"The SuperLink refused a node's key: {problem.response.text[:200]}.") from None
+        except httpx.TransportError as problem:
+            raise LostError(f"{type(problem).__name__}: {problem}") from None
+
+
+def _begin(runtime: FlowerRuntime) -> str:
+    """Start a run and acquire its task; `LostError` where the SuperLink has ended meanwhile, though its port may answer."""
+    until = time.monotonic() + 30.0
+    try:
+        start_run(runtime)
+        while time.monotonic() < until:
+            token = runtime.acquire("flwr-serverapp")
+            if token is not None:
+                return token
+            time.sleep(0.1)
+    except httpx.TransportError as problem:
+        raise LostError(f"{type(problem).__name__}: {problem}") from None
+    raise LostError("the SuperLink handed out no run")
+
+
+def _control(runtime: FlowerRuntime) -> ControlHttpClient:
+    return ControlHttpClient.from_server_address(
+        server_address=runtime.address,
+        insecure=runtime.root is None,
+        root_certificates=runtime.certificates,
+        interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+        retry_invoker=patient(PATIENCE),
+    )
+
+
+# ---- a node ----
+
+
+def pull(client: RuntimeHttpClient) -> tuple[Message, Context]:
+    """The message of a task, and the context that Flower expects back with the reply. The app that comes with it is ignored."""
+    task = client.PullTaskInput(PullTaskInputRequest())
+    _identify(task)
+    context = context_from_proto(task.context)
+    found = client.PullMessages(PullAppMessagesRequest())
+    if not found.messages_list:
+        raise WithdrawnError("its run has ended")
+    number, tree = Number(node_id=context.node_id), found.message_object_trees[0]
+    try:
+        message = pull_and_inflate_object_from_tree(
+            tree,
+            make_pull_object_fn_protobuf(client.PullObject, number, context.run_id),
+            make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, number, context.run_id),
+            return_type=Message,
+            max_time=PULL_SECONDS,
+        )
+    except ObjectPullError as problem:
+        raise WithdrawnError(str(problem)) from None
+    message.metadata.__dict__["_message_id"] = tree.object_id  # it does not travel inside the message
+    return message, context
+
+
+def push(client: RuntimeHttpClient, reply: Message, context: Context) -> None:
+    """Hand a reply to the SuperNode."""
+    try:
+        push_message(client, reply, context)
+    except ObjectPullError as problem:
+        raise WithdrawnError(str(problem)) from None
+
+
+def _identify(task: Any) -> None:
+    """Let Flower's functions of this process know whose task it works on."""
+    TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run.run_id
+    TaskIdentity.node_id = task.context.node_id

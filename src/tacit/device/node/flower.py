@@ -7,29 +7,23 @@ a plain ClientApp, for a SuperNode that starts a process for each message; its f
 import time
 from collections.abc import Callable
 
-from tacit.deploy.flower_transport import FlowerRuntime, from_record, to_record  # first: it turns telemetry off  # isort: skip
-
 import httpx
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from flwr.common.serde import context_from_proto
-from flwr.proto.node_pb2 import Node as Number
-from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PullTaskInputRequest
-from flwr.supercore.inflatable.inflatable_protobuf_utils import (
-    make_confirm_message_received_fn_protobuf,
-    make_pull_object_fn_protobuf,
-)
-from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, pull_and_inflate_object_from_tree
-from flwr.supercore.runtime import RuntimeHttpClient
-from flwr.supercore.task_identity import TaskIdentity
-from flwr.supernode.runtime.run_clientapp import push_message
 
+from tacit.deploy.flower_transport import (
+    FlowerRuntime,
+    WithdrawnError,
+    from_record,
+    pull,
+    push,
+    to_record,
+)  # first: it turns telemetry off  # isort: skip
 from tacit.deploy.messages import Reply, Request
 from tacit.device.node.node import Node
 from tacit.errors import WireError
 
 POLL = 0.2  # seconds between two polls for a task
-PATIENCE = 20.0  # seconds to wait for the rest of a message; where its run has ended, the rest never comes
 app = ClientApp()
 
 
@@ -75,37 +69,12 @@ def serve_one_message(node: Node, runtime: FlowerRuntime, log: Callable[[str], N
         return False
     try:
         with runtime.task(token) as client:
-            message, context = _pull(client)
+            message, context = pull(client)
             began = time.perf_counter()
             made = reply_message(node, message)
-            push_message(client, made, context)
-    except (ObjectPullError, EmptyError) as problem:
-        log(f"a message was withdrawn before it was read ({type(problem).__name__})")
+            push(client, made, context)
+    except WithdrawnError as problem:
+        log(f"a message was withdrawn before it was read ({problem})")
         return True
     log(f"answered {message.metadata.group_id or 'hello'} in {time.perf_counter() - began:.2f} s")
     return True
-
-
-class EmptyError(Exception):
-    """A task without a message: the run ended while the message was on its way."""
-
-
-def _pull(client: RuntimeHttpClient) -> tuple[Message, Context]:
-    """The message of a task, and the context that Flower expects back with the reply. The app that comes with it is ignored."""
-    task = client.PullTaskInput(PullTaskInputRequest())
-    TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run.run_id
-    TaskIdentity.node_id = task.context.node_id
-    context = context_from_proto(task.context)
-    found = client.PullMessages(PullAppMessagesRequest())
-    if not found.messages_list:
-        raise EmptyError
-    number, tree = Number(node_id=context.node_id), found.message_object_trees[0]
-    message = pull_and_inflate_object_from_tree(
-        tree,
-        make_pull_object_fn_protobuf(client.PullObject, number, context.run_id),
-        make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, number, context.run_id),
-        return_type=Message,
-        max_time=PATIENCE,
-    )
-    message.metadata.__dict__["_message_id"] = tree.object_id  # it does not travel inside the message
-    return message, context

@@ -4,34 +4,20 @@
 plain ServerApp, for a SuperLink that starts the process itself; its folders are in the run's configuration.
 """
 
-import hashlib
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
 from flwr.app import Context, Message
-from flwr.cli.build import build_fab_from_files
-from flwr.common.serde import fab_to_proto, run_from_proto
-from flwr.proto.control_pb2 import RegisterNodeRequest, StartRunRequest
-from flwr.proto.runtime_pb2 import PullTaskInputRequest
 from flwr.serverapp import Grid, ServerApp
-from flwr.supercore.control import ControlHttpClient
-from flwr.supercore.error import ApiErrorCode, FlowerError
-from flwr.supercore.fab import Fab
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.run import RunNotRunningException
-from flwr.supercore.task_identity import TaskIdentity
-from flwr.superlink.grid import HttpGrid
 
 from tacit.deploy.bundle import read_bundle
 from tacit.deploy.flower_transport import (
     FlowerRuntime,
-    LostError,
     from_record,
-    patient,
+    own_run,
     to_record,
 )  # first: it turns telemetry off  # isort: skip
 from tacit.deploy.messages import Reply, Request
@@ -40,21 +26,10 @@ from tacit.errors import RunError, TacitError
 from tacit.server.session.session import Session
 from tacit.server.session.status import Status
 
-PATIENCE = 45.0  # seconds to wait for a SuperLink that does not answer, before the run counts as lost
 POLL = 0.5  # seconds between two polls for replies
 RETRY = 3.0  # seconds before a node that failed gets its request again
 GREET = 20.0  # seconds before a node that refused to take part gets another hello
 Logger = Callable[[str], None]
-_APP = b"""[project]
-name = "tacit-rounds"
-version = "1.0.0"
-[tool.flwr.app]
-publisher = "tacit"
-[tool.flwr.app.components]
-serverapp = "tacit_rounds:app"
-clientapp = "tacit_rounds:app"
-"""
-_EMPTY = b'"""Empty: both sides run the code they have installed."""\n'
 app = ServerApp()
 
 
@@ -66,69 +41,12 @@ def run_app(grid: Grid, context: Context) -> None:
     RoundLoop(Session.at(out, bundle), grid, signer_of(bundle.server, folder / "server.key")).play()
 
 
-def start_run(runtime: FlowerRuntime) -> None:
-    """Start a run on the SuperLink. It requires an app to ship, and gets an empty one."""
-    content, _ = build_fab_from_files({"pyproject.toml": _APP, "tacit_rounds.py": _EMPTY})
-    fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
-    with _control(runtime) as control:
-        control.StartRun(StartRunRequest(fab=fab_to_proto(fab)))
-
-
-def register(runtime: FlowerRuntime, public_key: bytes) -> None:
-    """Admit the node with this public key; one that was admitted before stays admitted."""
-    with _control(runtime) as control:
-        try:
-            control.RegisterNode(RegisterNodeRequest(public_key=public_key))
-        except httpx.HTTPStatusError as problem:
-            known = FlowerError.from_json(problem.response.text)
-            if known is None or known.code != ApiErrorCode.PUBLIC_KEY_ALREADY_IN_USE:
-                raise RunError(f"The SuperLink refused a node's key: {problem.response.text[:200]}.") from None
-        except httpx.TransportError as problem:
-            raise LostError(f"{type(problem).__name__}: {problem}") from None
-
-
-def _control(runtime: FlowerRuntime) -> ControlHttpClient:
-    return ControlHttpClient.from_server_address(
-        server_address=runtime.address,
-        insecure=runtime.root is None,
-        root_certificates=runtime.certificates,
-        interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
-        retry_invoker=patient(PATIENCE),
-    )
-
-
-def _begin(runtime: FlowerRuntime) -> str:
-    """Start a run and acquire its task; `LostError` where the SuperLink has ended meanwhile, though its port may answer."""
-    until = time.monotonic() + 30.0
-    try:
-        start_run(runtime)
-        while time.monotonic() < until:
-            token = runtime.acquire("flwr-serverapp")
-            if token is not None:
-                return token
-            time.sleep(0.1)
-    except httpx.TransportError as problem:
-        raise LostError(f"{type(problem).__name__}: {problem}") from None
-    raise LostError("the SuperLink handed out no run")
-
-
 def run_session(
     session: Session, runtime: FlowerRuntime, sign: Sign, log: Logger, status: Status | None = None
 ) -> None:
     """Run a session as a run of this SuperLink; `LostError` where Flower gave the run up, and another must continue."""
-    token = _begin(runtime)
-    try:
-        with runtime.task(token, PATIENCE) as client:
-            grid = HttpGrid(runtime.address, runtime.root is None, runtime.certificates, token=token)
-            grid._retry_invoker = patient(PATIENCE)  # its own would end this process when a run is lost
-            runtime.bounded(grid._runtime_client)
-            task = client.PullTaskInput(PullTaskInputRequest())
-            TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run.run_id
-            TaskIdentity.node_id = task.context.node_id
-            grid.set_run(run_from_proto(task.run))
-            RoundLoop(session, grid, sign, log, status).play()
-    except (httpx.HTTPError, RunNotRunningException) as problem:
-        raise LostError(f"{type(problem).__name__}: {problem}") from None
+    with own_run(runtime) as grid:
+        RoundLoop(session, grid, sign, log, status).play()
 
 
 @dataclass
