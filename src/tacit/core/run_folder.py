@@ -209,7 +209,10 @@ class Folder:
     def format(self) -> int:
         """The format number of the folder; refuse a newer one than this version can read."""
         path = self.path / "environment.json"
-        number = json.loads(path.read_text(encoding="utf-8")).get("format", 1) if path.exists() else RUN_FORMAT
+        found = read_json(path) if path.exists() else {"format": RUN_FORMAT}
+        number = found.get("format", 1) if isinstance(found, dict) else None
+        if type(number) is not int:
+            raise RunError(f"{path} is damaged: it must state the format of the folder; restore it from a backup.")
         if number > RUN_FORMAT:
             raise RunError(
                 f"{self.path} is a run folder of format {number}, this Tacit reads up to {RUN_FORMAT}; update Tacit to use it."
@@ -223,15 +226,26 @@ class Folder:
             return (self.path / name).read_text(encoding="utf-8")
         except FileNotFoundError:
             raise RunError(f"{self.path} has no {name}: it is not a run folder.") from None
+        except (UnicodeDecodeError, OSError) as problem:
+            raise RunError(
+                f"{self.path / name} is damaged ({type(problem).__name__}); restore it from a backup."
+            ) from None
 
     def rows(self) -> list[dict[str, Any]]:
         """The rounds so far, without a last line that is incomplete because the process was killed."""
-        rows = []
-        for line in self.read("rounds.jsonl").splitlines():
+        rows, lines = [], self.read("rounds.jsonl").split("\n")
+        for number, line in enumerate(lines, 1):
             try:
-                rows.append(_today(json.loads(line)))
-            except json.JSONDecodeError:
-                break
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                if number == len(lines):
+                    break
+                row = None
+            if not isinstance(row, dict) or type(row.get("done")) is not int:
+                raise RunError(
+                    f"{self.path / 'rounds.jsonl'} is damaged in line {number}: it must be a round; restore it from a backup."
+                )
+            rows.append(_today(row))
         return rows
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:

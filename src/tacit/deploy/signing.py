@@ -118,9 +118,18 @@ def new_node_key(path: str | Path) -> bytes:
 
 def read_public_key(data: bytes) -> bytes:
     """A node's public key as replies carry it, from a line of text (OpenSSH) or from PEM, as Flower carries it."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric import ec
+
     forms = _serialization()
     load = forms.load_pem_public_key if data.startswith(b"-----") else forms.load_ssh_public_key
-    return _der(load(data))
+    try:
+        key = load(data)
+    except (UnsupportedAlgorithm, TypeError, AttributeError, IndexError) as problem:
+        raise ValueError(str(problem)) from None
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise ValueError("a node's key is of an elliptic curve")
+    return _der(key)
 
 
 def node_name(public: bytes) -> str:
@@ -134,7 +143,7 @@ def node_name(public: bytes) -> str:
 
 def check_signature_of_reply(reply: Reply) -> None:
     """Refuse a reply that is not signed with the key that its name follows from."""
-    from cryptography.exceptions import InvalidSignature
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
     problem = WireError("A reply is not signed by the node whose name it has; it is ignored.")
     if len(reply.key) > 1000 or reply.name != node_name(reply.key):
@@ -142,7 +151,7 @@ def check_signature_of_reply(reply: Reply) -> None:
     try:
         key: Any = _serialization().load_der_public_key(reply.key)
         key.verify(reply.signature, reply.signed_bytes(), _ecdsa())
-    except (InvalidSignature, ValueError, TypeError, AttributeError):
+    except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError, AttributeError):
         raise problem from None
 
 
