@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,7 +31,10 @@ class Loopback:
         self.deployment, self.options, self.certs = deployment, [*options], None
         if secured:  # TLS, and a key for each node
             self.certs = deployment.folder / "certs"
-            make_certificates(self.certs, ["127.0.0.1"], len(deployment.nodes))
+            make_certificates(self.certs, ["127.0.0.1"], 0)
+            for number, node in enumerate(deployment.nodes.values(), 1):  # keys that the homes have already
+                shutil.copy(node.store.path / "node.key", self.certs / f"node-{number}.key")
+                (self.certs / f"node-{number}.pub").write_bytes(node.store.key.line)
             self.options += ["--certs", self.certs]
         self.address = f"127.0.0.1:{free_port()}"
         self.server: subprocess.Popen | None = None

@@ -112,6 +112,7 @@ def _supervise(
         status = Status(out)
         doors = listening(proxy, split_address(address), certs)
         with link.kept_up(superlink_arguments(), log), doors, served(status, metrics):
+            link.wait()
             log(f"listening on {address}{' with TLS' if certs else ', without TLS: any node may connect'}")
             _run_rounds(session, link, runtime, sign, log, status)
         log(f"all {bundle.rounds} rounds are done; the parameters are in {out}")
