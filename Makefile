@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-slow test-deployed check bench pages docs clean
+.PHONY: help demo test test-slow test-deployed test-chaos check bench pages docs clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -42,6 +42,10 @@ test-slow: $(VENV)/dev $(VENV)/bench ## run the tests that take minutes, and tho
 
 test-deployed: $(VENV)/dev ## run the tests that start, and kill, Flower processes
 	@$(BIN)/python -m pytest -m deployed
+
+test-chaos: $(VENV)/dev ## kill processes, fill disks, lose and repeat messages at random: more than 200 rounds
+	@$(BIN)/python -m pytest -m 'not deployed' tests/deploy/test_chaos.py
+	@$(BIN)/python -m pytest -m deployed tests/deploy/test_over_flower.py -k killed
 
 check: $(VENV)/dev ## check style, types, import contracts and exported names
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

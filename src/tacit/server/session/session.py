@@ -304,8 +304,10 @@ class Session:
         current = (reply.run, reply.stage, reply.round) == (self.run, self.stage, self.round)
         if not current or reply.name not in self.cohort:
             self.late += 1
-            if reply.run == self.run and reply.name in self.enrolment.members:
-                self._note_counter(reply)
+            if (
+                reply.run == self.run and reply.name in self.enrolment.members
+            ):  # old ones come late, too: no sign of a copy
+                self._counters[reply.name] = max(self._counters.get(reply.name, 0), reply.counter)
             return False
         if reply.refused:
             raise WireError(f"Node {reply.name} sends no report: {reply.refused}")
