@@ -61,7 +61,12 @@ class Ledger:
     @classmethod
     def open(cls, path: str | Path, budget: Budget, clock: Callable[[], float] = time.time) -> "Ledger":
         """The ledger in this file; a new one where there is none."""
-        return cls(Journal(path, _HEAD), budget, clock)
+        journal = Journal(path, _HEAD)
+        try:
+            return cls(journal, budget, clock)
+        except BaseException:
+            journal.close()
+            raise
 
     def close(self) -> None:
         """Let another process open it."""

@@ -149,9 +149,13 @@ class GroupLedger:
         self._silent: dict[tuple[str, int, int], list[int]] = {}  # the rows of those who were asked and sent nothing
         self._times: list[float] = []  # of all lines, sorted
         self._lost = 0  # messages that a copy of this ledger entered, beyond those with an entry here
-        for line in self._journal.found:
-            self._take(line)
-        self._rows = self._enrol([str(user) for user in users])
+        try:
+            for line in self._journal.found:
+                self._take(line)
+            self._rows = self._enrol([str(user) for user in users])
+        except BaseException:
+            self._journal.close()
+            raise
 
     def allowances(self, page: Entry, most: int) -> np.ndarray:
         """As in `NodeLedger`, one number for each person."""
