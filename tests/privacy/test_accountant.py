@@ -606,3 +606,12 @@ def test_together_costs_at_least_each_and_the_order_is_irrelevant(spent, delta):
     assert whole.lower <= whole.epsilon
     for part in spent:
         assert whole.epsilon >= compose([part], delta).epsilon * (1 - 1e-3) - 1e-9
+
+
+@pytest.mark.parametrize("delta", [1e-12, 1e-6, 0.01, 0.6, 0.9999])
+@pytest.mark.parametrize(("q", "z", "rounds"), [(1.0, 2.0, 1), (0.1, 0.8, 50), (1e-3, 0.5, 2000), (0.5, 0.05, 3)])
+def test_epsilon_is_read_from_a_distribution_as_the_library_reads_it(q, z, rounds, delta):
+    pmf = library_pld.privacy_loss_distribution.from_gaussian_mechanism(
+        z, sampling_prob=q, value_discretization_interval=1e-3
+    )._pmf_remove.self_compose(rounds)
+    assert pld.epsilon_of(pmf, delta) == pytest.approx(pmf.get_epsilon_for_delta(delta), rel=1e-9, abs=1e-12)

@@ -29,6 +29,7 @@ SMALLEST_DELTA = 1e-10  # below it, rounding in the fast Fourier transform no lo
 _TAIL = 9.0  # standard deviations of noise inside the grid; what lies beyond, 1e-19, counts as lost
 _STEP = 1e-4  # the coarsest grid, unless the range would need too many points
 _POINTS = 2**18  # the most points for one event; eight times as many for a composition
+_BLOCK = 1 << 14  # losses that are summed at a time
 _HIGHEST = 600.0  # e^−ε is still a number; above it a grid has no information
 _LEFT_OUT = 1e-15  # mass that composing may leave out
 _ROUNDING = 1e-14  # what the transform may add or lose; δ is computed with this much to spare
@@ -202,8 +203,34 @@ def _fits(pair: WorstPair) -> bool:
 
 
 def _read(distribution: Any, delta: float) -> float:
-    with _quiet():
-        return float(distribution.get_epsilon_for_delta(delta))
+    """ε at δ of a distribution, or of one of its two directions: the larger."""
+    ways = {id(way): way for way in (getattr(distribution, name, distribution) for name in ("_pmf_remove", "_pmf_add"))}
+    return max(epsilon_of(way.to_dense_pmf(), delta) for way in ways.values())
+
+
+def epsilon_of(pmf: Any, delta: float) -> float:
+    """The smallest ε at which the divergence max(0, Σ p·(1 − e^{ε−l})) over the losses l above ε is at most δ.
+
+    dp-accounting goes through the losses one by one, largest first; this makes the same sums, many at a time.
+    """
+    if pmf._infinity_mass > delta:
+        return math.inf
+    upper, lower = pmf._infinity_mass, 0.0  # Σ p and Σ p·e^{−l} of the losses so far
+    for end in range(pmf.size, 0, -_BLOCK):
+        places = np.arange(end - 1, max(0, end - _BLOCK) - 1, -1)
+        loss, mass = (places + pmf._lower_loss) * pmf._discretization, np.asarray(pmf._probs)[places]
+        uppers = np.cumsum(np.concatenate([[upper], mass]))
+        with _quiet():
+            lowers = np.cumsum(np.concatenate([[lower], mass * np.exp(-loss)]))
+            past = (uppers[:-1] > delta) & (lowers[:-1] > 0) & (np.log((uppers[:-1] - delta) / lowers[:-1]) >= loss)
+        vast = (uppers[1:] >= delta) & (lowers[1:] == 0)  # losses so large that e^{−l} is 0
+        if vast.any():
+            return max(0.0, float(loss[vast.argmax()]))
+        at = int(past.argmax()) if past.any() else -1
+        upper, lower = float(uppers[at]), float(lowers[at])
+        if past.any():
+            break
+    return 0.0 if upper <= lower + delta else math.log((upper - delta) / lower)
 
 
 def _quiet() -> Any:
