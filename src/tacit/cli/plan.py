@@ -32,20 +32,28 @@ def command(
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="With --folder: a setting, such as hyper.dim=64.")
     ] = None,
+    trust: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the list: plans with a guarantee that trusts `nobody`, the `organisation` or the `server`."
+        ),
+    ] = None,
     mechanisms: Annotated[
         bool, typer.Option("--mechanisms", help="Show which method takes which mechanism, and why.")
     ] = False,
 ) -> None:
     """Print a plan as TOML, with its digest and its price; without a name, list the built-in plans."""
-    from tacit.lab.plans.loader import load_plan, numbers_trained, plan_names
+    from tacit.lab.plans.loader import load_plan, numbers_trained
     from tacit.privacy.price import price
 
     if mechanisms:
         _print_mechanisms(as_json)
         return
     if name is None:
-        print_json(plan_names()) if as_json else print("\n".join(plan_names()))
+        _list(devices, trust, as_json)
         return
+    if trust is not None:
+        raise typer.BadParameter(f"--trust chooses from the list of plans; leave it or {name} out.")
     chosen = with_settings(load_plan(name), setting or [])
     if folder is not None:
         _write_folder(folder, chosen, data, devices, columns)
@@ -60,6 +68,33 @@ def command(
         for claim in claims:
             print(f"# stage {number}, {devices} devices: {claim}")
     print(chosen.to_toml(), end="")
+
+
+def _list(users: int, trust: str | None, as_json: bool) -> None:
+    """One row for each built-in plan."""
+    from typing import get_args
+
+    from rich.console import Console
+    from rich.table import Column, Table
+
+    from tacit.lab.plans.overview import plan_overview
+    from tacit.privacy.claim import Trust
+
+    if trust is not None and trust not in get_args(Trust):
+        raise typer.BadParameter(f"--trust is one of {', '.join(get_args(Trust))}, got {trust!r}.")
+    rows = plan_overview(users, trust)  # pyright: ignore[reportArgumentType]: checked above
+    if as_json:
+        print_json([row.to_dict() for row in rows])
+        return
+    table = Table(
+        Column("plan", no_wrap=True), "what it is", "what leaves the device", "guarantee", "trusted", box=None
+    )
+    for row in rows:
+        table.add_row(row.name, row.what, row.sends, row.guarantee, row.trusted)
+    Console(highlight=False).print(table)
+    print(
+        f"Guarantees are for a run of {users:,} users. `tacit plan NAME` prints a plan, `tacit price NAME` all it guarantees."
+    )
 
 
 def _write_folder(folder: Path, plan: Any, data: str, devices: int, columns: Any) -> None:

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import resources
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,15 @@ from tacit.server.rule import Rule, build_rule, current_rule, rule_class
 def plan_names() -> list[str]:
     """The names of all built-in plans."""
     return sorted({*_files(), *(name.replace("_", "-") for name in method_names())})
+
+
+def first_words(name: str) -> str:
+    """The first sentence of the comment at the top of a built-in plan's file; empty where its method suggests the plan."""
+    if name not in _files():
+        return ""
+    comment = takewhile(lambda line: line.startswith("#"), _files()[name].read_text(encoding="utf-8").splitlines())
+    text = " ".join(line.removeprefix("#").strip() for line in comment)
+    return re.split(r"(?<! al)\. ", text)[0].rstrip(".")
 
 
 def load_plan(name: str | Path) -> Plan:
