@@ -79,15 +79,19 @@ def test_the_version_is_that_of_the_package():
 
 
 def test_plan_lists_and_prints():
+    _is_one_sentence(tacit("plan", "--trust", "me", check=False), "--trust is one of nobody, server, organisation")
+    printed = tacit("plan", "fcf").stdout
+    assert 'method = "fcf"' in printed
+    assert "ε = ∞ per run" in printed
+
+
+@pytest.mark.slow
+def test_plans_are_listed_with_what_they_send_and_guarantee():
     rows = json.loads(tacit("plan", "--trust", "nobody", "--json").stdout)
     found = {row["name"]: (row["sends"], row["guarantee"]["epsilon"], row["guarantee"]["unit"]) for row in rows}
     assert found["seqmf"] == ("1 message, qharmony", 4.5, "user")
     assert found["mfu"] == ("nothing", 0.0, "user")
     assert not {"fpl-dp", "fcf", "bert4rec", "dplcf-ap"} & set(found), "the server is trusted, or nothing is guaranteed"
-    _is_one_sentence(tacit("plan", "--trust", "me", check=False), "--trust is one of nobody, server, organisation")
-    printed = tacit("plan", "fcf").stdout
-    assert 'method = "fcf"' in printed
-    assert "ε = ∞ per run" in printed
 
 
 def test_a_plan_as_json_counts_what_is_trained():

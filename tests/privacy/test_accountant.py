@@ -614,4 +614,4 @@ def test_epsilon_is_read_from_a_distribution_as_the_library_reads_it(q, z, round
     pmf = library_pld.privacy_loss_distribution.from_gaussian_mechanism(
         z, sampling_prob=q, value_discretization_interval=1e-3
     )._pmf_remove.self_compose(rounds)
-    assert pld.epsilon_of(pmf, delta) == pytest.approx(pmf.get_epsilon_for_delta(delta), rel=1e-9, abs=1e-12)
+    assert pld.read_epsilon(pmf, delta) == pytest.approx(pmf.get_epsilon_for_delta(delta), rel=1e-9, abs=1e-12)

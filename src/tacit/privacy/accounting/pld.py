@@ -205,10 +205,10 @@ def _fits(pair: WorstPair) -> bool:
 def _read(distribution: Any, delta: float) -> float:
     """ε at δ of a distribution, or of one of its two directions: the larger."""
     ways = {id(way): way for way in (getattr(distribution, name, distribution) for name in ("_pmf_remove", "_pmf_add"))}
-    return max(epsilon_of(way.to_dense_pmf(), delta) for way in ways.values())
+    return max(read_epsilon(way.to_dense_pmf(), delta) for way in ways.values())
 
 
-def epsilon_of(pmf: Any, delta: float) -> float:
+def read_epsilon(pmf: Any, delta: float) -> float:
     """The smallest ε at which the divergence max(0, Σ p·(1 − e^{ε−l})) over the losses l above ε is at most δ.
 
     dp-accounting goes through the losses one by one, largest first; this makes the same sums, many at a time.
