@@ -221,3 +221,49 @@ def test_a_sound_folder_stays_sound(tmp_path):
     assert folder.sound() == [2]
     with pytest.raises(TacitError, match="newest sound checkpoint is that after round 2"):
         folder.restore("a", {"x": np.arange(3)})
+
+
+# ---- a device's folder ----
+
+BAD = [
+    b"", b"[]", b"7", b"\xff", b'{"sha256": "0", "value": {"takes_part": true}}', b'{"": {"share": 9}}',
+    b'{"takes_part": "yes", "plans": 7, "volunteers": 9, "budget": 3, "history": 4, "schedule": []}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["consent.json", "settings.json", "choices.json", "ledger"])
+@pytest.mark.parametrize("data", BAD, ids=range(len(BAD)))
+def test_a_damaged_file_of_a_home_is_a_sentence_and_sends_nothing(deployment, name, data):
+    from typer.testing import CliRunner
+
+    from tacit.cli import app
+
+    deployment.session.open()
+    target, node = next(iter(deployment.nodes.items()))
+    node.store.choose(lambda choice: choice)
+    (node.store.path / name).write_bytes(data + b"\n")
+    if (name, data) != ("ledger", b""):  # an empty file is a new ledger, which the counter of the server notices
+        assert post(node, deployment.session.request(target)).report == b""
+    for command in ("status", "log", "terms", "share", "schedule"):
+        arguments = ["device", command, "--home", str(node.store.path)]
+        problem = CliRunner().invoke(app, arguments, standalone_mode=False).exception
+        assert problem is None or (isinstance(problem, TacitError) and "\n" not in str(problem))
+
+
+def test_a_device_installs_the_files_of_a_plan_folder_alone(deployment, tmp_path):
+    from tacit.device.node.store import Store
+
+    (deployment.folder / "bundle" / "more").symlink_to("/etc")
+    store = Store(tmp_path / "fresh").create()
+    store.install(deployment.folder / "bundle")
+    installed = {path.name for path in (store.path / "plans" / deployment.bundle.digest).iterdir()}
+    assert installed == {"plan.toml", "catalog.json", "catalog.npz", "params.npz", "kit.json"}
+
+
+@pytest.mark.parametrize("data", BAD, ids=range(len(BAD)))
+def test_a_damaged_status_is_a_sentence(tmp_path, data):
+    from tacit.server.session.status import read_status
+
+    (tmp_path / "status.json").write_bytes(data)
+    with pytest.raises(RunError, match=r"damaged|checksum"):
+        read_status(tmp_path)

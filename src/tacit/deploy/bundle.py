@@ -36,6 +36,7 @@ from tacit.privacy.sampler import Sampler, Volunteers, build_sampler
 VERSION = 1
 _OVERHEAD = 65_536  # bytes of a message beside its arrays: names, digests, a sentence, Flower's envelope
 _FILES = ("plan.toml", "catalog.json", "catalog.npz", "params.npz")
+PARTS = (*_FILES, "kit.json")  # all of a plan folder that a device installs
 _MOST = {"kit.json": 1 << 24, "plan.toml": 1 << 20, "catalog.json": 1 << 30}  # bytes
 
 

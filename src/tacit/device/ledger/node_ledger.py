@@ -310,5 +310,5 @@ def _is_group(path: Path) -> bool:
     try:
         with open(path, encoding="utf-8") as file:
             return json.loads(file.readline()).get("kind") == _HEAD["kind"]
-    except (FileNotFoundError, json.JSONDecodeError):
+    except (OSError, ValueError, AttributeError, RecursionError):  # another file, or a damaged one: opening it says so
         return False

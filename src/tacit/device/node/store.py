@@ -27,13 +27,14 @@ from tacit.core.run_folder import (
     private,
     read_arrays,
     read_arrays_by_name,
+    read_checked,
     read_json,
     write_arrays,
     write_bytes,
-    write_json,
+    write_checked,
     write_text,
 )
-from tacit.deploy.bundle import Bundle, read_bundle
+from tacit.deploy.bundle import PARTS, Bundle, read_bundle
 from tacit.deploy.signing import NodeKey, new_node_key
 from tacit.device.ledger.node_ledger import NodeLedger, open_node_ledger
 from tacit.device.node.schedule import Schedule, schedule_of
@@ -41,6 +42,29 @@ from tacit.device.node.sharing import ALL_USERS, SharingChoice, choice_from_dict
 from tacit.errors import DeviceError
 from tacit.privacy.budget import Budget
 
+
+def _check_old_consent(found: dict[str, Any]) -> None:
+    if type(found["takes_part"]) is not bool or not all(type(one) is str for one in found.get("volunteers", [])):
+        raise ValueError
+    found["plans"] = []  # the terms were not shown then: it needs a new consent
+
+
+def _check_old_settings(found: dict[str, Any]) -> None:
+    if type(found.get("history", "")) is not str or "schedule" in found:
+        raise ValueError
+    Budget(**{"epsilon": 1.0, **found.get("budget", {})})
+
+
+def _check_old_choices(found: dict[str, Any]) -> None:
+    for one in found.values():
+        choice_from_dict(one)
+
+
+_OLD = {  # file of version 0.1, which had no checksums -> refuses what no such file holds
+    "consent.json": _check_old_consent,
+    "settings.json": _check_old_settings,
+    "choices.json": _check_old_choices,
+}
 FOLDERS = ("plans", "runs", "flower")
 FILES = ("node.key", "name", "consent.json", "consents.json", "choices.json", "settings.json", "lifetime")
 OWN = {*FOLDERS, *FILES, *(f"{name}.partial" for name in FILES), "ledger"}  # all that a device's folder holds
@@ -135,12 +159,12 @@ class Store:
 
     def record_consent(self, record: dict[str, Any]) -> None:
         """Add to the record of what was agreed to."""
-        write_json(self.path / "consents.json", [*self.consents(), record])
+        write_checked(self.path / "consents.json", [*self.consents(), record])
 
     def consents(self) -> list[dict[str, Any]]:
         """What was agreed to, oldest first."""
         path = self.path / "consents.json"
-        return read_json(path) if path.exists() else []
+        return read_checked(path) if path.exists() else []
 
     @property
     def schedule(self) -> Schedule:
@@ -164,7 +188,7 @@ class Store:
         self._consent(volunteers=sorted(kept))
 
     def _consent(self, **values: Any) -> None:
-        write_json(self.path / "consent.json", {**self._read("consent.json", {"takes_part": False}), **values})
+        write_checked(self.path / "consent.json", {**self._read("consent.json", {"takes_part": False}), **values})
 
     @property
     def choices(self) -> dict[str, SharingChoice]:
@@ -176,7 +200,7 @@ class Store:
         choices = self.choices
         made = {user: change(choices.get(user, SharingChoice())) for user in map(str, users or [ALL_USERS])}
         private(self.path / "choices.json.partial")  # only its owner can read which items are excluded
-        write_json(self.path / "choices.json", {user: one.to_dict() for user, one in {**choices, **made}.items()})
+        write_checked(self.path / "choices.json", {user: one.to_dict() for user, one in {**choices, **made}.items()})
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -185,7 +209,7 @@ class Store:
 
     def set(self, **values: Any) -> None:
         """Change some settings."""
-        write_json(self.path / "settings.json", {**self.settings, **values})
+        write_checked(self.path / "settings.json", {**self.settings, **values})
 
     @property
     def budget(self) -> Budget | None:
@@ -211,7 +235,9 @@ class Store:
         if not target.exists():
             partial = target.with_name(target.name + ".partial")
             shutil.rmtree(partial, ignore_errors=True)
-            shutil.copytree(folder, partial, ignore=shutil.ignore_patterns("*.key"))
+            partial.mkdir()
+            for name in PARTS:  # and nothing else: not the server's key, no link to elsewhere
+                shutil.copyfile(Path(folder) / name, partial / name)
             os.replace(partial, target)
         return read_bundle(target)
 
@@ -258,7 +284,18 @@ class Store:
 
     def _read(self, name: str, default: dict[str, Any]) -> dict[str, Any]:
         path = self.path / name
-        return read_json(path) if path.exists() else default
+        if not path.exists():
+            return default
+        found = read_json(path)
+        if isinstance(found, dict) and "sha256" not in found:  # of version 0.1
+            try:
+                _OLD[name](found)
+                return found
+            except (TypeError, KeyError, AttributeError, ValueError):
+                raise DeviceError(
+                    f"{path} is damaged; restore it from a backup, or delete it and choose anew."
+                ) from None
+        return read_checked(path)
 
 
 class RunStore:
@@ -298,8 +335,8 @@ class RunStore:
                 write_arrays(partial, {"secrets": drawn})
                 os.replace(partial, self.path / "secrets.npz")
             facts = {"digest": digest, "users": [str(user) for user in users], "limited": limited}
-            write_json(path, facts)
-        return read_json(path)
+            write_checked(path, facts)
+        return read_checked(path)
 
     @property
     def digest(self) -> str:
@@ -313,7 +350,7 @@ class RunStore:
 
     @property
     def _facts(self) -> dict[str, Any]:
-        return read_json(self.path / "run.json")
+        return read_checked(self.path / "run.json")
 
     def secrets(self, people: int) -> np.ndarray:
         """The secrets of the people of this run, uint32[people, 2]."""

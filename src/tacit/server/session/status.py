@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tacit.core.run_folder import read_json, write_json
+from tacit.core.run_folder import read_checked, write_checked
 from tacit.deploy.bundle import Bundle
 from tacit.deploy.terminal import printable
 from tacit.errors import RunError
@@ -96,7 +96,7 @@ class Status:
             "nodes": nodes,
             "newest_refusals": self.refusals,
         }
-        write_json(self._path, self.values)
+        write_checked(self._path, self.values)
 
     def prometheus(self) -> str:
         """The numbers as Prometheus reads them."""
@@ -123,7 +123,7 @@ def read_status(folder: Path) -> dict[str, Any]:
     """The newest status of a run folder."""
     if not (folder / "status.json").exists():
         raise RunError(f"{folder} has no status yet; `tacit server PLAN --out {folder}` writes it.")
-    return read_json(folder / "status.json")
+    return read_checked(folder / "status.json")
 
 
 @contextmanager
