@@ -267,3 +267,29 @@ def test_a_damaged_status_is_a_sentence(tmp_path, data):
     (tmp_path / "status.json").write_bytes(data)
     with pytest.raises(RunError, match=r"damaged|checksum"):
         read_status(tmp_path)
+
+
+# ---- keys: what fuzzing found ----
+
+
+@pytest.mark.parametrize("found", ["a curve that is misspelt", "a compressed point", "another kind of key"])
+def test_a_key_that_cannot_be_read_is_a_sentence(deployment, found):
+    import base64
+
+    from cryptography.hazmat.primitives import serialization as forms
+    from cryptography.hazmat.primitives.asymmetric import ed25519
+
+    from tacit.server.session.admission import _named
+
+    line = next(iter(deployment.nodes.values())).store.key.line
+    if found == "a curve that is misspelt":
+        line = b"d" + line[1:]
+    elif found == "a compressed point":
+        kind, body = line.split()[:2]
+        raw = base64.b64decode(body)
+        line = kind + b" " + base64.b64encode(raw[:39] + b"\x00\x00\x00\x31\x02" + raw[44:92])
+    else:
+        public = ed25519.Ed25519PrivateKey.generate().public_key()
+        line = public.public_bytes(forms.Encoding.OpenSSH, forms.PublicFormat.OpenSSH)
+    with pytest.raises(RunError, match="here does not hold a node's public key"):
+        _named(line, "here")

@@ -125,7 +125,7 @@ def read_public_key(data: bytes) -> bytes:
     load = forms.load_pem_public_key if data.startswith(b"-----") else forms.load_ssh_public_key
     try:
         key = load(data)
-    except (UnsupportedAlgorithm, TypeError, AttributeError, IndexError) as problem:
+    except (UnsupportedAlgorithm, NotImplementedError, TypeError, AttributeError, IndexError) as problem:
         raise ValueError(str(problem)) from None
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise ValueError("a node's key is of an elliptic curve")
@@ -151,7 +151,7 @@ def check_signature_of_reply(reply: Reply) -> None:
     try:
         key: Any = _serialization().load_der_public_key(reply.key)
         key.verify(reply.signature, reply.signed_bytes(), _ecdsa())
-    except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError, AttributeError):
+    except (InvalidSignature, UnsupportedAlgorithm, NotImplementedError, ValueError, TypeError, AttributeError):
         raise problem from None
 
 
