@@ -360,3 +360,18 @@ def test_power_is_read_where_the_platform_tells(tmp_path):
     assert has_power(tmp_path)
     assert Schedule(hook="false").waits_for(None, 0.0) == "hook"
     assert Schedule(hook="true").waits_for(None, 0.0) == ""
+
+
+def test_a_home_of_an_earlier_version_gets_a_key_and_is_asked_for_a_new_consent(deployment):
+    """Its terms were not shown then. Choices, budget and ledger stay."""
+    here, store = home(deployment, 0), Store(home(deployment, 0))
+    values = {"takes_part": True, "volunteers": []}
+    (here / "consent.json").write_text(json.dumps(values))
+    (here / "settings.json").write_text(json.dumps({"history": store.settings["history"], "budget": None}))
+    (here / "node.key").unlink()
+    (here / "name").write_text("0" * 32)
+    with pytest.raises(DeviceError, match="its owner has not agreed"):
+        tacit("device", "--home", here)
+    assert len(store.name) == 32
+    assert store.name != "0" * 32
+    assert store.ledger().messages == 1

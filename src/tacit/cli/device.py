@@ -68,7 +68,7 @@ def take_part(
         _volunteer(store, [])
     if share is not None:
         _change_sharing(store, share, ([], [], []), [])
-    if not store.takes_part:
+    if not store.takes_part or not any(map(store.agreed_to, store.digests())):
         raise DeviceError(
             "This device does not take part: its owner has not agreed. Add --consent, or run `tacit device join`."
         )

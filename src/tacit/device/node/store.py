@@ -52,7 +52,7 @@ def _check_old_consent(found: dict[str, Any]) -> None:
 def _check_old_settings(found: dict[str, Any]) -> None:
     if type(found.get("history", "")) is not str or "schedule" in found:
         raise ValueError
-    Budget(**{"epsilon": 1.0, **found.get("budget", {})})
+    Budget(**{"epsilon": 1.0, **(found.get("budget") or {})})
 
 
 def _check_old_choices(found: dict[str, Any]) -> None:
