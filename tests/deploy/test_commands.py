@@ -374,4 +374,32 @@ def test_a_home_of_an_earlier_version_gets_a_key_and_is_asked_for_a_new_consent(
         tacit("device", "--home", here)
     assert len(store.name) == 32
     assert store.name != "0" * 32
-    assert store.ledger().messages == 1
+    ledger = store.ledger()
+    assert ledger.messages == 1
+    ledger.close()
+
+
+def test_certificates_are_announced_a_month_before_and_refused_afterwards(tmp_path, monkeypatch):
+    from datetime import timedelta
+
+    from tacit.deploy import certificates
+
+    monkeypatch.setattr(certificates, "DAYS", 20)
+    make_certificates(tmp_path / "soon", ["127.0.0.1"], 0)
+    monkeypatch.setattr(certificates, "DAYS", 365)
+    make_certificates(tmp_path / "later", ["127.0.0.1"], 0)
+    said: list[str] = []
+    with certificates.watched([tmp_path / "later" / "server.crt"], said.append, every=0.01):
+        time.sleep(0.05)
+    assert not said
+    with certificates.watched([tmp_path / "soon" / "server.crt"], said.append, every=0.01):
+        until = time.monotonic() + 5
+        while len(said) < 2 and time.monotonic() < until:
+            time.sleep(0.01)
+    assert len(said) >= 2
+    assert "in 19 days; make new ones with `tacit certs`" in said[0]
+    monkeypatch.setattr(certificates, "MONTH", timedelta(0))
+    now = certificates._expires(tmp_path / "soon" / "server.crt") + timedelta(days=1)
+    monkeypatch.setattr(certificates, "datetime", type("Later", (), {"now": staticmethod(lambda zone: now)}))
+    with pytest.raises(RunError, match="expired on"):
+        certificates.warn_of_expiry([tmp_path / "soon" / "server.crt"], said.append)

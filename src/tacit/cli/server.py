@@ -86,7 +86,7 @@ def _supervise(
     """Keep a SuperLink running behind the proxy, and run the rounds over it."""
     from functools import partial
 
-    from tacit.deploy.certificates import warn_of_expiry
+    from tacit.deploy.certificates import watched
     from tacit.deploy.flower_transport import FlowerRuntime, check_flower, register, superlink_arguments
     from tacit.deploy.preflight import alone_in, can_listen, split_address
     from tacit.deploy.supervisor import FlowerProcess, end_by_signal, print_json_line, print_line
@@ -99,9 +99,9 @@ def _supervise(
     check_flower()
     end_by_signal()
     admission = None if certs is None else Admission(certs)
-    with alone_in(out / "flower"):
+    watch = watched([] if certs is None else [certs / "ca.crt", certs / "server.crt"], log)
+    with alone_in(out / "flower"), watch:
         can_listen(address)
-        warn_of_expiry([] if certs is None else [certs / "ca.crt", certs / "server.crt"], log)
         link = FlowerProcess(out / "flower", "flower-superlink")
         session = Session.at(out, bundle, policy, admission)
         log(f"run {session.run}: {session.done} of {bundle.rounds} rounds are done")

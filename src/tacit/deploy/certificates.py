@@ -7,7 +7,9 @@ node-1.key, .pub …       a key for each node: the public key stays with the se
 
 import ipaddress
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,26 @@ def warn_of_expiry(paths: list[Path], log: Callable[[str], None]) -> None:
             raise RunError(f"{path} expired on {_expires(path):%Y-%m-%d}; make new certificates with `tacit certs`.")
         if left < MONTH:
             log(f"{path} expires on {_expires(path):%Y-%m-%d}, in {left.days} days; make new ones with `tacit certs`")
+
+
+@contextmanager
+def watched(paths: list[Path], log: Callable[[str], None], every: float = 86_400.0) -> Iterator[None]:
+    """Announce certificates that will expire, now and once a day for as long as this lasts; refuse expired ones now."""
+    warn_of_expiry(paths, log)
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(every):
+            try:
+                warn_of_expiry(paths, log)
+            except RunError as problem:  # the server goes on: nodes refuse it from now on
+                log(str(problem))
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 def _expires(path: Path) -> datetime:
