@@ -375,5 +375,13 @@ def test_a_device_sends_what_it_is_asked_for():
 
 
 def test_a_message_without_room_for_the_counts_is_refused():
-    with pytest.raises(PlanError, match=r"hyper\.most = 4 leaves 16 numbers in a message.*give at least 5"):
+    with pytest.raises(PlanError, match=r"hyper\.most and hyper\.upload leave 16 numbers in a message.*at least 5 items"):
         Steps(Catalog(17), sends="as_asked", most=4)
+
+
+@pytest.mark.parametrize(("upload", "room"), [(1.0, 500), (0.25, 250), (100.0, 700), (None, 700)])
+def test_as_many_items_are_in_the_head_as_fit_into_a_message(upload, room):
+    method = Steps(Catalog(900), most=700, upload=upload)
+    steps = jax.eval_shape(method.init, KEY)["steps"]
+    assert method.room == room
+    assert upload is None or steps.size * steps.dtype.itemsize <= upload * 1e6

@@ -36,6 +36,7 @@ class Steps(Method):
     catalog: Catalog
     sends: Literal["steps", "counts", "as_asked"] = setting("steps")
     most: int = setting(2000, at_least=2)  # items in the head, at most: a message has most² numbers
+    upload: float | None = setting(None, above=0.0)  # megabytes of a message, at most: as many items as fit
     window: int = setting(10, at_least=1)
     decay: float = setting(0.8, above=0.0, at_most=1.0)
     recent: int = setting(20, at_least=1)
@@ -57,14 +58,15 @@ class Steps(Method):
             )
         if self.sends == "as_asked" and self.room**2 < self.catalog.n_items:
             raise PlanError(
-                f"hyper.most = {self.most} leaves {self.room**2:,} numbers in a message, too few for the counts of "
-                f"{self.catalog.n_items:,} items; give at least {math.ceil(math.sqrt(self.catalog.n_items))}."
+                f"hyper.most and hyper.upload leave {self.room**2:,} numbers in a message, too few for the counts of "
+                f"{self.catalog.n_items:,} items; allow at least {math.ceil(math.sqrt(self.catalog.n_items))} items."
             )
 
     @property
     def room(self) -> int:
-        """How many items fit into the head."""
-        return min(self.most, self.catalog.n_items)
+        """How many items fit into the head: of a dense table of numbers of 4 bytes, for positions are private too."""
+        fit = self.most if self.upload is None else max(2, math.isqrt(int(self.upload * 1e6 / 4)))
+        return min(self.most, fit, self.catalog.n_items)
 
     def init(self, key: jax.Array) -> dict[str, jax.Array]:
         """No counts and no steps; the head is the first items, all cells are kept."""
