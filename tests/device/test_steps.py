@@ -375,7 +375,9 @@ def test_a_device_sends_what_it_is_asked_for():
 
 
 def test_a_message_without_room_for_the_counts_is_refused():
-    with pytest.raises(PlanError, match=r"hyper\.most and hyper\.upload leave 16 numbers in a message.*at least 5 items"):
+    with pytest.raises(
+        PlanError, match=r"hyper\.most and hyper\.upload leave 16 numbers in a message.*at least 5 items"
+    ):
         Steps(Catalog(17), sends="as_asked", most=4)
 
 
