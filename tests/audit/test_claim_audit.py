@@ -145,6 +145,15 @@ def test_runs_are_weighed_together():
     assert more.evidence.curve > 0
 
 
+SPLIT = {"privacy": {"mechanism": "gaussian", "split": "released", "noise": 1.0}, "rounds": 4}
+
+
+def test_rounds_that_share_a_bound_are_found_out_together():
+    whole = choose("popularity", {"privacy": {"mechanism": "gaussian", "noise": 1.0}, "rounds": 1})
+    one, shared = (audit(plan, users=10, canaries=1500).evidence.curve for plan in (whole, choose("popularity", SPLIT)))
+    assert shared == pytest.approx(one, rel=0.25)
+
+
 # ---- planted mutants: each claims what the real one claims ----
 
 
@@ -199,6 +208,13 @@ class TooHonest(RandomizedCooccurrence):
         return 1.5 * super().per_position
 
 
+class GrantsTheWholeEachTime(GaussianMechanism):
+    """Every round gets all of the bound that the rounds should share."""
+
+    def next_public_state(self, key, total, public_state):
+        return {**public_state, "part": public_state["part"] * 0 + 1024}
+
+
 def planted(mutant):
     return lambda real: mutant(**{field.name: getattr(real, field.name) for field in fields(real)})
 
@@ -214,6 +230,7 @@ MUTANTS = [
     pytest.param(FormForgotten, choose("popularity", NONNEGATIVE), 150, marks=pytest.mark.slow),
     pytest.param(MembersForgot, small(load_plan("fedseqrec-dp")), 250, marks=pytest.mark.slow),
     (TooHonest, load_plan("dplcf"), 3000),
+    (GrantsTheWholeEachTime, choose("popularity", SPLIT), 1500),
 ]
 
 

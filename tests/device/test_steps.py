@@ -13,12 +13,18 @@ import pytest
 from support.toys import from_events
 from tacit.core.catalog import Catalog, Field
 from tacit.core.integer_grid import PARTS
+from tacit.core.plan import Plan, Stage
 from tacit.core.sparse_rows import dense
 from tacit.device.history import plain_history
 from tacit.device.methods.steps import Steps
 from tacit.errors import PlanError
+from tacit.lab.data.synthetic import movies
+from tacit.lab.evaluation.protocols import load_protocol
+from tacit.lab.evaluation.scoring import ranks
+from tacit.lab.evaluation.statistics import interval
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
+from tacit.metrics import per_case
 from tacit.privacy.accounting.accountant import gaussian_noise
 from tacit.privacy.price import Price, price
 from tacit.server.rules._steps import frequent, item_weights, largest
@@ -387,3 +393,31 @@ def test_as_many_items_are_in_the_head_as_fit_into_a_message(upload, room):
     steps = jax.eval_shape(method.init, KEY)["steps"]
     assert method.room == room
     assert upload is None or steps.size * steps.dtype.itemsize <= upload * 1e6
+
+
+# ---- never worse than popularity ----
+
+
+def popularity_of(epsilon: float) -> Plan:
+    """The counts of the plan, with the whole ε and no head."""
+    privacy = {"mechanism": "gaussian", "clip": 1.0, "epsilon": epsilon, "update_form": "nonnegative"}
+    server = {"rule": "frequent_items", "level": 1e9, "least": 0}
+    stage = Stage("steps", {"sends": "counts"}, ("counts", "head", "weights"), privacy, server, rounds=1)
+    return choose(Plan("private-popularity", (stage,)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("people", [200, 1500])
+@pytest.mark.parametrize("epsilon", [0.25, 1.0, 8.0])
+def test_the_plan_is_not_worse_than_private_popularity(epsilon, people):
+    """The interval of the difference over users, of the mean over seeds, does not lie below 0; on a log whose order matters."""
+    split = load_protocol("full").split(movies(people, 150, seed=5), 0)
+    plans = popularity_of(epsilon), choose("steps", epsilon=epsilon)
+    found = [
+        np.mean(
+            [per_case(ranks(simulate(plan, split.train, seed=seed, quiet=True), split), "NDCG@10") for seed in (1, 2)],
+            axis=0,
+        )
+        for plan in plans
+    ]
+    assert interval(found[1] - found[0]).high >= 0

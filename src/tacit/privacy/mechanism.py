@@ -124,6 +124,11 @@ class Mechanism(eqx.Module):
         del asked
         return public_state
 
+    def precision(self, public_state: dict) -> Any:
+        """1 over the variance of a round's noise, in units of a round that has the whole bound; 1 where all rounds are alike."""
+        del public_state
+        return 1.0
+
     def settle(self, exposure: Exposure) -> "Mechanism":
         """The same mechanism with its noise found for this exposure; nothing to find by default."""
         del exposure

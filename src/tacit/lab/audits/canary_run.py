@@ -183,6 +183,7 @@ def _turn(
         numbers = job.mechanism.to_numbers(known[0][0], broadcast.public_state)
         others = flat_estimate({name: numbers[name][None] for name in sums})
         received = flat_estimate(sums) - jnp.where(others_known, others, 0.0)
+        received = received * job.mechanism.precision(broadcast.public_state)  # what an attacker would weigh rounds by
     else:
         received = jnp.where(reports.sent[:, None], estimate_each(job.mechanism, _schema(job), reports), 0.0)
     return State(params, memory, moved), their_homes, _canary(theirs).scores(received), reports.sent.any()

@@ -266,6 +266,10 @@ class Clipped(IntegerSums):
         part = self._part(public_state)
         return 1.0 if part is None else jnp.sqrt(PARTS / jnp.maximum(part, 1))
 
+    def precision(self, public_state: dict) -> Any:
+        """The round's part of the bound."""
+        return 1.0 / self._lengthened(public_state) ** 2
+
     def next_public_state(self, key: jax.Array, total: Any, public_state: dict) -> dict:
         """The bound moves towards the quantile, by the noisy count; a bound that rounds share has one more part in use."""
         if self.split == "released":
