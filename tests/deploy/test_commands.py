@@ -403,3 +403,15 @@ def test_certificates_are_announced_a_month_before_and_refused_afterwards(tmp_pa
     monkeypatch.setattr(certificates, "datetime", type("Later", (), {"now": staticmethod(lambda zone: now)}))
     with pytest.raises(RunError, match="expired on"):
         certificates.warn_of_expiry([tmp_path / "soon" / "server.crt"], said.append)
+
+
+def test_a_log_of_flowers_does_not_grow_without_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("tacit.deploy.supervisor.LOG_BYTES", 1000)
+    process, path = FlowerProcess(tmp_path, "sleep"), tmp_path / "sleep.log"
+    with open(path, "ab") as log:
+        for _ in range(10):
+            log.write(b"x" * 300)
+            log.flush()
+            process._shorten_log()
+    assert path.stat().st_size <= 1000
+    assert (tmp_path / "sleep.log.1").stat().st_size <= 1300

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from tacit.core.run_folder import write_json
 from tacit.deploy.terminal import printable
 from tacit.errors import RunError
 
+LOG_BYTES = 4 << 20  # a longer log is set aside, and the one before it dropped
 LONG = 60.0  # seconds: a process that ends sooner counts as a failed start
 
 
@@ -102,6 +104,7 @@ class FlowerProcess:
         """Restart it whenever it ends, without a limit: after a crash, Flower refuses a node it knows for a minute."""
         pause, began = 2.0, None
         while not over.wait(0.5):
+            self._shorten_log()
             if self.alive:
                 continue
             if began is not None:
@@ -112,6 +115,14 @@ class FlowerProcess:
             self.start(*arguments)
             began = time.monotonic()
             log(f"started {self.program}; its log is {self.folder / self.program}.log")
+
+    def _shorten_log(self) -> None:
+        """Keep the log from growing without end: Flower writes a line for every request."""
+        path = self.folder / f"{self.program}.log"
+        with contextlib.suppress(OSError):
+            if path.stat().st_size > LOG_BYTES:
+                shutil.copyfile(path, path.with_suffix(".log.1"))
+                os.truncate(path, 0)  # it is open for appending, so it goes on at the new end
 
     def wait(self, host: str = "127.0.0.1", seconds: float = 300.0) -> None:
         """Wait until it accepts connections."""
