@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tacit.lab.data import Population as Population
     from tacit.lab.data.datasets import dataset as dataset
     from tacit.lab.data.interactions import interactions as interactions
+    from tacit.lab.experiments.choice import choose_plan as choose
     from tacit.lab.experiments.compare import compare as compare
     from tacit.lab.experiments.tune import tune as tune
     from tacit.lab.plans.loader import load_plan as plan
@@ -45,6 +46,7 @@ _HOME = {
     "Stage": "tacit.core.plan:Stage",
     "TacitError": "tacit.errors:TacitError",
     "audit_claim": "tacit.lab.audits.claim_audit:audit",
+    "choose": "tacit.lab.experiments.choice:choose_plan",
     "compare": "tacit.lab.experiments.compare:compare",
     "dataset": "tacit.lab.data.datasets:dataset",
     "interactions": "tacit.lab.data.interactions:interactions",
@@ -69,6 +71,7 @@ __all__ = [
     "Stage",
     "TacitError",
     "audit_claim",
+    "choose",
     "compare",
     "dataset",
     "interactions",
