@@ -115,7 +115,8 @@ def test_a_plan_that_promises_stands(name):
     crowd = any("because" in stage.cohort for stage in plan.stages)  # volunteers are drawn from enough people
     found = audit(plan, users=150 if crowd else 40, canaries=200)
     assert found.passed, found
-    assert found.evidence.canaries == 200
+    few = any(stage.privacy.get("update_form") == "nonnegative" for stage in plan.stages)  # room for one canary an item
+    assert found.evidence.canaries == (150 if few else 200)
 
 
 @pytest.mark.parametrize(
