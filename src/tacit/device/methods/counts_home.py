@@ -16,8 +16,7 @@ class CountsHome(Method):
     """score_j = (n_ij + within·p_j) / (n_i + within) with p_j = (f_j + prior·p̂_j) / (Σf + prior), all of it at home but p̂.
 
     i is the last item, n_ij how often the user went from i to j, and f_j how often the user had j, where an event counts `keep`
-    times as much as the next one. p̂ is the share of each item in the sum of what devices send: their distinct items, over the root
-    of their number. Where people come back to things, steps of others add nothing to one's own, and the whole ε goes to counts.
+    times as much as the next one. p̂ is the share of each item in the sum of what devices send: their distinct items, bounded. Where people come back to things, steps of others add nothing to one's own, and the whole ε goes to counts.
 
     Paper: interpolated counts with a prior, as in Chen and Goodman, "An empirical study of smoothing techniques for language
     modeling" (CSL 1999).
@@ -29,6 +28,7 @@ class CountsHome(Method):
     within: float = setting(10.0, above=0.0)
     nonnegative: ClassVar[bool] = True
     learns: ClassVar[bool] = False
+    item_by_item: ClassVar[bool] = True
     suggested: ClassVar[dict[str, Any]] = {
         "trains": ["counts"],
         "rounds": 1,
@@ -54,11 +54,9 @@ class CountsHome(Method):
         return {}
 
     def local(self, key: jax.Array, params: dict, local: dict, own: dict) -> tuple[dict, dict, jax.Array]:
-        """Send the distinct items, with an L2 norm of 1."""
+        """Send the distinct items, a 1 each; a mechanism with a bound of 1 divides them by the root of their number."""
         del key, params
-        mine: Rows = own["own"]
-        length = jnp.maximum(jnp.sqrt(mine.value.sum()), 1.0)
-        return local, {"counts": mine.with_value(mine.value / length)}, jnp.ones(1)
+        return local, {"counts": own["own"]}, jnp.ones(1)
 
     def adapt(self, key: jax.Array, params: dict, local: dict, own: dict) -> dict:
         """Nothing to adapt."""
