@@ -52,6 +52,33 @@ def numbers() -> str:
     )
 
 
+def soak() -> str:
+    """What a long run costs, round by round."""
+    found = read("soak")
+    heads = [
+        "nodes",
+        "rounds",
+        "a round",
+        "SuperLink, CPU a round",
+        "server, CPU a round",
+        "SuperLink, memory",
+        "run folder grows by",
+    ]
+    rows = [
+        [
+            f"{row['nodes']}",
+            f"{row['rounds']}",
+            f"{row['seconds']:.1f} s",
+            f"{1e3 * row['link_cpu']:.0f} ms",
+            f"{1e3 * row['server_cpu']:.0f} ms",
+            " → ".join(f"{size:.0f} MB" for size in row["link_mb"]),
+            f"{row['bytes']:.0f} B",
+        ]
+        for row in found["rows"]
+    ]
+    return f"{table(heads, rows)}\n\nOver loopback, no TLS, on {_machine(found['cores'], found['rows'])}."
+
+
 def _costs(row: dict[str, Any]) -> list[str]:
     memory = row["memory_mb"]
     return [
@@ -83,6 +110,7 @@ BLOCKS = kept(
     "docs/deploy.md",
     {
         "faults": ("python benchmarks/deploy_faults.py", faults),
+        "soak": ("python benchmarks/deploy_soak.py", soak),
         "numbers": ("python benchmarks/deploy.py", numbers),
     },
 )
