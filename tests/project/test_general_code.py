@@ -52,6 +52,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("core/plan.py", "none"): NO_NOISE,
     ("core/plan.py", "mean_step"): "the default rule of a stage",
     ("deploy/flower_transport.py", "none"): OTHER_WORD,
+    ("device/method.py", "gaussian"): "what a plan without noise promises with, unless its method names another",
     ("device/methods/sr.py", "sr_od"): "the error names the variant that takes larger catalogs",
     ("device/node/node.py", "none"): OTHER_WORD,
     ("lab/analysis/sample_message.py", "count"): OTHER_WORD,
@@ -67,6 +68,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     **{("lab/evaluation/protocols.py", name): PROTOCOL for name in ("seqmf", "dplcf", "fedseqrec", "fpl", "privrec")},
     ("lab/evaluation/protocols.py", "random"): OTHER_WORD,
     ("lab/evaluation/statistics.py", "none"): OTHER_WORD,
+    ("lab/experiments/choice.py", "popularity"): "the baseline that every plan has to beat",
     ("lab/experiments/bench/tables.py", "popularity"): "the baseline that every recommended plan has to beat",
     ("lab/plans/loader.py", "none"): NO_NOISE,
     (
