@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ PLANS: dict[str, tuple[str, dict[str, Any], int]] = {  # plan, settings, people
     "popularity, laplace": ("popularity", {"privacy.mechanism": "laplace", "privacy.epsilon": 8.0}, 2000),
     "fcf, gaussian": ("fcf", NOISY, 2000),
     "fpl-dp": ("fpl-dp", {}, 2000),
+    "dp-privrec": ("dp-privrec", {}, 2000),
     "dp-privrec-one": ("dp-privrec-one", {"cohort.count": 300}, 6000),
 }
 
@@ -44,15 +46,22 @@ def run(name: str, seeds: int, silent: bool) -> None:
     plan, settings, people = PLANS[name]
     chosen = choose(plan, settings)
     if silent:  # where updates are clipped, they stay clipped
-        promised = {name: value for name, value in chosen.stages[0].privacy.items() if name not in ("epsilon", "delta")}
-        without = {**promised, "noise": 0.0} if promised["mechanism"] == "gaussian" else {"mechanism": "none"}
-        chosen = chosen.with_setting("privacy", without)
+        for number, stage in enumerate(chosen.stages, 1):
+            chosen = chosen.with_setting(f"{number}.privacy", without_noise(stage.privacy))
     for seed in range(seeds):
         made = simulate(chosen, movies(people, ITEMS, seed=seed), seed=seed, protocol="full", quiet=True)
         assert made.evaluation is not None
         claim = made.price.whole
         values = [float(value) for value in made.evaluation.values[METRIC]]
         print(json.dumps({"epsilon": claim.epsilon, "delta": claim.delta, "values": values}), flush=True)
+
+
+def without_noise(privacy: Mapping[str, Any]) -> dict[str, Any]:
+    """The same clipping where there is any."""
+    if privacy["mechanism"] != "gaussian":
+        return {"mechanism": "none"}
+    promise = ("epsilon", "delta", "share")
+    return {**{name: value for name, value in privacy.items() if name not in promise}, "noise": 0.0}
 
 
 def runs_of(checkout: Path, name: str, seeds: int, *options: str) -> list[dict[str, Any]]:
@@ -105,19 +114,20 @@ def integers_or_floats() -> str:
     found = read("noise-quality")
     lines = []
     for name, one in found["plans"].items():
-        mean, low, high = one["difference"]
+        mean, low, high = (round(value, 4) + 0.0 for value in one["difference"])  # no negative zeros
         lines.append(
             [
                 f"`{name}`",
                 f"{one['epsilon'][1]:.3g}",
                 f"{one['people']:,}",
+                f"{one['seeds']}",
                 f"{one['before']:.4f}",
                 f"{one['after']:.4f}",
                 f"{one['without noise']:.4f}",
                 f"{mean:+.4f} [{low:+.4f}, {high:+.4f}]",
             ]
         )
-    return table(["plan", "ε", "people", "noise in floats", "in integers", "no noise", "difference"], lines)
+    return table(["plan", "ε", "people", "seeds", "noise in floats", "in integers", "no noise", "difference"], lines)
 
 
 BLOCKS = kept("docs/privacy.md", {"integers or floats": (COMMAND, integers_or_floats)})

@@ -32,7 +32,7 @@ MODULES = (
         "privrec_page",
         "seqmf_page",
     ),
-    *("mechanisms", "run_page", "sequential", "speed_page", "steps_page"),
+    *("mechanisms", "noise_quality", "run_page", "sequential", "speed_page", "steps_page"),
 )
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?|\.\d+")
 
