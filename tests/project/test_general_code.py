@@ -71,6 +71,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("lab/experiments/choice.py", "popularity"): "the baseline that every plan has to beat",
     ("lab/experiments/bench/tables.py", "popularity"): "the baseline that every recommended plan has to beat",
     ("lab/plans/loader.py", "none"): NO_NOISE,
+    ("lab/plans/overview.py", "none"): NO_NOISE,
     (
         "lab/simulation/report_collection.py",
         "cooccurrence",
