@@ -419,7 +419,7 @@ def test_the_command_says_what_the_server_could_do_otherwise():
     made = CliRunner().invoke(app, ["audit", "popularity", "--users", "20", "--canaries", "200", *CLI[6:], *options])
     assert made.exit_code == 0, made.output
     assert "attacker who does not see who was drawn: " in made.output
-    assert "if the noise is normal and independent of the draws" in made.output
+    assert "if the noise is normal, and noise and draws are independent" in made.output
     assert "without amplification: ε = 8.803" in made.output
     assert "server that asks every canary in every round: " in made.output
 

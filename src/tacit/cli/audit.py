@@ -41,8 +41,9 @@ def _print(found: Any) -> None:
     if found.asked is None:
         _print_evidence(found, "attacker", "the canaries' noise is normal and independent", found.tested, runs)
     else:
-        unseen, normal = "attacker who does not see who was drawn", "the noise is normal and independent of the draws"
-        _print_evidence(found, unseen, normal, found.tested, runs)
+        normal = found.asked.evidence.curve is not None
+        condition = "the noise is normal, and noise and draws are independent" if normal else "draws are independent"
+        _print_evidence(found, "attacker who does not see who was drawn", condition, found.tested, runs)
         print(f"without amplification: {found.asked.claim}")
         asking = "server that asks every canary in every round"
         _print_evidence(found, asking, "the noise is normal and independent", found.asked, runs)
