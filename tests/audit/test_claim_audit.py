@@ -104,7 +104,7 @@ def test_plans_that_promise_are_found():
     assert {"fpl-dp", "dp-privrec", "dp-privrec-paper", "seqmf", "dplcf", "fedseqrec-dp"} <= set(PROMISING)
 
 
-SHORT = ("fpl-dp", "dplcf", "lcf-sp")  # the others take their time to compile
+SHORT = ("dplcf", "lcf-sp")  # the others take their time to compile
 
 
 @pytest.mark.parametrize(
@@ -149,6 +149,7 @@ def test_runs_are_weighed_together():
 SPLIT = {"privacy": {"mechanism": "gaussian", "split": "released", "noise": 1.0}, "rounds": 4}
 
 
+@pytest.mark.slow
 def test_rounds_that_share_a_bound_are_found_out_together():
     whole = choose("popularity", {"privacy": {"mechanism": "gaussian", "noise": 1.0}, "rounds": 1})
     one, shared = (audit(plan, users=10, canaries=1500).evidence.curve for plan in (whole, choose("popularity", SPLIT)))
@@ -290,6 +291,7 @@ def always_the_same(kind):
 ORIGINAL = {kind: kind.draw for kind in (Fixed, Poisson)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", BOTH)
 def test_an_amplified_claim_stands_and_much_of_it_is_found(plan):
     found = audit_draws(plan)

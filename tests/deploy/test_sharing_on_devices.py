@@ -236,6 +236,7 @@ def test_reports_are_the_same_whether_or_not_people_have_what_they_never_share(s
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_the_same_with_noise_and_with_other_methods(tmp_path):
     """A list of items is no business of a method: it never sees them."""
     world = described(3)

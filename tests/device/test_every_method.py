@@ -171,7 +171,7 @@ def _vmapped(hand, owns):
 
 
 @every
-@pytest.mark.parametrize("wire", ["dense", "rows"])
+@pytest.mark.parametrize("wire", ["dense", pytest.param("rows", marks=pytest.mark.slow)])
 def test_vmapped_equals_one_by_one_equals_through_the_wire(name, wire):
     hand = hand_of(name, wire=wire)
     devices = range(len(hand.population))

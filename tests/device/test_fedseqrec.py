@@ -582,7 +582,7 @@ def test_word_vectors_come_from_a_file(tmp_path):
         with_word_vectors(log, tmp_path / "nowhere.txt")
 
 
-@pytest.mark.parametrize("encoder", ["dense", "convolution"])
+@pytest.mark.parametrize("encoder", ["dense", pytest.param("convolution", marks=pytest.mark.slow)])
 def test_distinct_items_equal_items_encoded_each_time(encoder):
     """Few words or many, twice in a batch or never: values and slopes are those of items made one by one."""
     world = movies(20, 50)

@@ -106,8 +106,17 @@ def same_lists(run: Run, node: Node, person: int, **options) -> int:
 
 DEPLOYABLE = [name for name in plan_names() if deployable(name)]
 METHODS = {load_plan(name).stages[-1].method: name for name in reversed(DEPLOYABLE)}  # one plan of each
-LARGE = {"fedseqrec", "masks", "privrec"}  # networks that take long to compile, in the second step as most plans
-QUICK = {plan for method, plan in METHODS.items() if method not in LARGE}
+LATER = {
+    "fedseqrec",
+    "masks",
+    "privrec",
+    "handshake",
+    "random",
+    "seqmf_ce",
+    "sr_od",
+    "mfu",
+}  # in the second step, as most plans
+QUICK = {plan for method, plan in METHODS.items() if method not in LATER}
 
 
 @pytest.mark.parametrize(

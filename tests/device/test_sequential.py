@@ -276,6 +276,7 @@ def test_the_loss_of_sr_gnn_equals_device_scores():
 TINY = {"width": 6, "dim": 8, "heads": 2, "hidden": 4, "window": 6, "short": 3, "batch": 8, "epochs": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fedseqrec", pytest.param("fednewsrec", marks=pytest.mark.slow)])
 def test_the_same_network_from_pooled_data(name):
     """The parameters are those of the federated plan; the fit is the device's own loss on everybody's events."""

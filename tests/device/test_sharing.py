@@ -83,6 +83,7 @@ def test_one_share_for_everybody_is_the_plan_s_own():
     close(own.params, fixed.params)
 
 
+@pytest.mark.slow
 def test_everything_that_prepares_a_history_has_the_field(tmp_path):
     """Outlook, trials, dossiers, attacks, single devices, strangers, comparisons, folders and updates."""
     plan, log = choose("fpl", OWN), as_population(table(), [choose("fpl", OWN)])

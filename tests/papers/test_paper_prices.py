@@ -32,6 +32,7 @@ def find(rows, *words):
 # ---- Tables 4 and 5 ----
 
 
+@pytest.mark.slow
 def test_every_printed_cell_is_reproduced_to_its_last_digit(cells):
     assert len(cells) == 36
     for cell in cells:

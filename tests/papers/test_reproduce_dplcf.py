@@ -182,6 +182,7 @@ def test_central_baselines_search_the_paper_s_grid():
         assert (hyper["batch"], hyper["negatives"]) == (1024, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ["BPR-MF", "GMF"])
 def test_settings_are_chosen_on_a_validation_part(log, row, monkeypatch):
     monkeypatch.setattr(study, "SEARCH", FEW)

@@ -137,6 +137,7 @@ def test_lines_with_noise_are_what_they_say(tiny):
     assert "only if what stage 1 learned were public" in cost_of(price(plans["DP-PrivRec, as printed"], 48))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1.0, 8.0])
 def test_points_of_figure_6_are_two_stages_priced_as_they_are(tiny, epsilon):
     """As printed ε is of stage 2 alone and the run's is ∞; with a private stage 1 it is of both together."""

@@ -134,6 +134,7 @@ TABLE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row[0]}-{row[1]}")
 def test_every_reading_of_privrec(row):
     cohort, devices, *expected = row
@@ -608,8 +609,8 @@ def test_together_costs_at_least_each_and_the_order_is_irrelevant(spent, delta):
         assert whole.epsilon >= compose([part], delta).epsilon * (1 - 1e-3) - 1e-9
 
 
-@pytest.mark.parametrize("delta", [1e-12, 1e-6, 0.01, 0.6, 0.9999])
-@pytest.mark.parametrize(("q", "z", "rounds"), [(1.0, 2.0, 1), (0.1, 0.8, 50), (1e-3, 0.5, 2000), (0.5, 0.05, 3)])
+@pytest.mark.parametrize("delta", [1e-6, 0.6, 0.9999])
+@pytest.mark.parametrize(("q", "z", "rounds"), [(1.0, 2.0, 1), (0.1, 0.8, 20), (0.5, 0.05, 3)])
 def test_epsilon_is_read_from_a_distribution_as_the_library_reads_it(q, z, rounds, delta):
     pmf = library_pld.privacy_loss_distribution.from_gaussian_mechanism(
         z, sampling_prob=q, value_discretization_interval=1e-3

@@ -321,6 +321,7 @@ def test_a_tally_of_a_block_is_told_round_by_round():
     assert block.each(2) == [RoundTally(3, 0, {"clip": 1.0}), RoundTally(4, 0, {"clip": 0.5})]
 
 
+@pytest.mark.slow
 def test_its_claim_is_audited_with_canaries():
     plan = counting(rounds=2, noise=3.0, quantile_noise=2.0)
     assert audit(plan, users=10, canaries=60).passed

@@ -149,6 +149,7 @@ def test_one_report_each_comes_close_to_the_best_of_all_matrices():
     assert final_noise(best_correlation(pattern), pattern) <= 1.01 * (root @ root)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", ["max", "mean"])
 def test_correlation_is_never_worse_than_none(error):
     for rounds, separation, reports in ((1, 1, None), (2, 1, None), (7, 3, None), (40, 8, 2)):
@@ -161,6 +162,7 @@ def test_correlation_is_never_worse_than_none(error):
         assert losses[0] <= losses[1]
 
 
+@pytest.mark.slow
 def test_more_separation_lowers_the_noise():
     patterns = [Participation(120, separation, 3) for separation in (1, 5, 40)]
     noise = [final_noise(best_correlation(pattern), pattern) for pattern in patterns]
@@ -384,6 +386,7 @@ def test_rounds_release_correlated_noise():
     assert exposure.separation == 8
 
 
+@pytest.mark.slow
 def test_the_whole_run_is_put_to_the_test():
     """A device that sends one update whenever it may, against one that sends the opposite: all that the releases tell."""
     mechanism, exposure = settled(8, devices=40, noise=6.0, delta=0.01)

@@ -183,7 +183,7 @@ def _means(mechanism, updates):
     return made[:, :NUMBERS] / made[:, NUMBERS : NUMBERS + 1], np.mean(updates, 0)
 
 
-@every
+@first
 def test_a_crowd_is_estimated_as_well_as_its_reports_one_by_one(name, number):
     """The server sums payloads, then estimates: what it makes of many is the sum of what it makes of each."""
     mechanism = tried(name, number).mechanism
@@ -205,7 +205,7 @@ def _crowd(mechanism, reports):
 # ---- no holes ----
 
 
-@every
+@first
 def test_what_is_private_is_an_integer_and_has_no_holes(name, number):
     """Floats with noise have holes: some are reached from one input and not from its neighbour. Here nothing is one: messages
     are integers, and releases multiples of a public step, the same for both neighbours."""

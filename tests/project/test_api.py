@@ -100,7 +100,9 @@ def test_a_stranger_with_somebodys_history_gets_their_list():
     assert theirs["item_id"].to_list() == mine["item_id"].to_list()
 
 
-@pytest.mark.parametrize("name", ["fcf", "popularity", "mfu", "itemknn", "sr"])
+@pytest.mark.parametrize(
+    "name", ["fcf", "mfu", *(pytest.param(name, marks=pytest.mark.slow) for name in ("popularity", "itemknn", "sr"))]
+)
 def test_saved_and_loaded_it_says_the_same(tmp_path, name):
     settings = {"rounds": 2} if name == "fcf" else None
     run = tacit.simulate(name, table(), settings=settings, protocol="full", quiet=True)

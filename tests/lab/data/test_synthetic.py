@@ -371,6 +371,7 @@ def _apart(world: Population) -> float:
     return float(np.abs(each - each.mean(axis=0)).sum(axis=1).mean() / 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("silos", [2, 16])
 def test_taste_gap_moves_organisations_apart(silos):
     none, some, much = (_apart(movies(2000, 400, silos=silos, taste_gap=gap)) for gap in (0, 0.5, 1))
@@ -379,6 +380,7 @@ def test_taste_gap_moves_organisations_apart(silos):
     assert 2 * none < some < much
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("silos", [2, 16])
 def test_activity_gap_makes_sizes_and_lengths_uneven(silos):
     def ratios(gap: float) -> tuple[float, float]:

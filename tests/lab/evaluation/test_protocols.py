@@ -44,7 +44,13 @@ def answers(name, plan, log, seed=0):
     return protocol.evaluate(simulate(load_plan(plan), split.train, quiet=True), split, seed)
 
 
-@every
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("full", "seqmf-week", "dplcf") else pytest.param(name, marks=pytest.mark.slow)
+        for name in sorted(PROTOCOLS)
+    ],
+)
 @pytest.mark.filterwarnings("ignore::tacit.lab.evaluation.splits.LeakWarning")
 def test_every_protocol_evaluates_every_kind_of_plan(name):
     log = big_log()
@@ -226,6 +232,7 @@ def newcomers():
     return split, run, ranks(run, split)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [0, 5_000, 100_000])
 def test_users_adapt_in_batches_of_any_size_and_once_each(monkeypatch, newcomers, most):
     (split, run, whole), adapted = newcomers, []

@@ -46,6 +46,7 @@ def tiny(monkeypatch, tmp_path):
 # ---- rows ----
 
 
+@pytest.mark.slow
 def test_a_row_has_the_metrics_of_the_devices_own_ranking():
     log = bench_log("movies", "small")
     row = measure(load_plan("fcf"), log, 0)

@@ -47,6 +47,7 @@ def test_a_plan_is_chosen_only_if_it_beats_popularity_beyond_chance(monkeypatch,
     assert found.best == (other if mark else "popularity")
 
 
+@pytest.mark.slow
 def test_the_command_ends_in_a_sentence_and_a_command(tmp_path):
     words = ["choose", "groups", "--users", "40", "--tries", "1", "--trust", "nobody"]
     lines = CliRunner().invoke(app, words).output.strip().splitlines()

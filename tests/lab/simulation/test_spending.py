@@ -235,7 +235,9 @@ def test_bytes_in_the_ledger_are_those_that_left(monkeypatch, messages):
     assert np.unique(each).size > 1, "people who have more send more"
 
 
-@pytest.mark.parametrize("cohort", [{"sampler": "one"}, {"sampler": "fixed", "count": 90}])
+@pytest.mark.parametrize(
+    "cohort", [{"sampler": "one"}, pytest.param({"sampler": "fixed", "count": 90}, marks=pytest.mark.slow)]
+)
 def test_every_executor_counts_the_same_bytes(cohort):
     """Scanned rounds of few devices, and rounds of many on all cores."""
     world = small_world(120, items=200)
