@@ -293,3 +293,59 @@ def test_a_key_that_cannot_be_read_is_a_sentence(deployment, found):
         line = public.public_bytes(forms.Encoding.OpenSSH, forms.PublicFormat.OpenSSH)
     with pytest.raises(RunError, match="here does not hold a node's public key"):
         _named(line, "here")
+
+
+# ---- sizes ----
+
+
+def altered_plan(deployment, change):
+    """The plan folder with other settings of its methods, and a digest that fits."""
+    from tacit.deploy.bundle import _digest
+
+    folder = deployment.folder / "bundle"
+    text = (folder / "plan.toml").read_text()
+    (folder / "plan.toml").write_text(text.replace("dim = 2", change))
+    facts = json.loads((folder / "kit.json").read_text())
+    facts.pop("digest")
+    (folder / "kit.json").write_text(json.dumps(facts | {"digest": _digest(folder, facts)}))
+    return folder
+
+
+def test_a_size_that_no_array_has_is_refused_by_both_sides(deployment):
+    folder = altered_plan(deployment, "dim = 1000000000000")
+    for read in (read_bundle, next(iter(deployment.nodes.values())).store.install):
+        with pytest.raises(PlanError, match=r"hyper.dim = 1000000000000 is too large, a whole number may be at most 2²⁸"):
+            read(folder)
+
+
+@pytest.mark.parametrize(
+    ("dim", "reason"),
+    [(200_000_000, r"fcf has [\d,]+ numbers in parameters for \d+ items, and may have 268,435,456"), (3, "in shape")],
+)
+def test_settings_that_do_not_fit_a_device_are_refused_before_memory_is_used(deployment, dim, reason):
+    folder = altered_plan(deployment, f"dim = {dim}")
+    node = next(iter(deployment.nodes.values()))
+    with pytest.raises(PlanError, match=reason):
+        node.store.install(folder)
+    assert len(node.store.digests()) == 1
+
+
+def test_updates_that_no_server_could_add_are_refused(deployment):
+    from tacit.deploy.bundle import _digest
+
+    folder = deployment.folder / "bundle"
+    facts = json.loads((folder / "kit.json").read_text())
+    facts.pop("digest")
+    facts["stages"][0]["update"] = {f"items{number}": [[2**14, 2**12], "float32"] for number in range(5)}
+    (folder / "kit.json").write_text(json.dumps(facts | {"digest": _digest(folder, facts)}))
+    with pytest.raises(PlanError, match="the updates must have at most 2²⁸ numbers"):
+        read_bundle(folder)
+
+
+@pytest.mark.parametrize("dim", [10**12, 2**27])
+def test_a_plan_folder_with_such_sizes_is_not_made(tmp_path, dim):
+    from tacit.lab.plans.publish import make_bundle
+
+    with pytest.raises(PlanError, match="is too large|may have"):
+        make_bundle(tmp_path / "huge", choose("fcf", {"hyper.dim": dim}), short_world(4).catalog, 4)
+    assert not (tmp_path / "huge").exists()

@@ -1,7 +1,10 @@
-"""The proxy, request by request; the SuperLink behind it is a port where nobody listens."""
+"""The proxy, request by request and over sockets; the SuperLink behind it is a port where nobody listens."""
 
 import asyncio
 import base64
+import contextlib
+import socket
+import time
 
 import pytest
 
@@ -9,8 +12,9 @@ pytest.importorskip("flwr")
 
 from tacit.deploy.signing import NodeKey, new_node_key
 from tacit.deploy.supervisor import free_port
+from tacit.server.session import fleet_proxy
 from tacit.server.session.admission import Admission
-from tacit.server.session.fleet_proxy import OPEN, PATHS, SLACK, FleetProxy
+from tacit.server.session.fleet_proxy import OPEN, PATHS, SLACK, FleetProxy, listening
 
 PULL = "/v1/fleet/pull-messages"
 
@@ -119,3 +123,107 @@ def test_an_invitation_is_taken_once(tmp_path, admission):
     assert status(proxy, join, body=code.encode() + b"\n" + line) == 403
     assert len(admission.nodes) == 2
     assert status(FleetProxy(free_port(), 100), join, body=b"x") == 404
+
+
+# ---- over a real socket ----
+
+REQUEST = b"POST /v1/control/list-nodes HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n"
+
+
+@pytest.fixture
+def door(admission, monkeypatch):
+    """The address of a proxy that listens, with short times."""
+    monkeypatch.setattr(fleet_proxy, "HEADERS", 0.4)
+    address = ("127.0.0.1", free_port())
+    with listening(FleetProxy(free_port(), 100, admission), address, None, per_address=3):
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            try:
+                socket.create_connection(address, 1).close()
+                break
+            except OSError:
+                time.sleep(0.02)
+        yield address
+
+
+def dripped(address: tuple[str, int], first: bytes, drop: bytes) -> float:
+    """Seconds until the proxy closes a connection that sends this, and then a byte now and then; 5, where it does not."""
+    began = time.monotonic()
+    with socket.create_connection(address, 1) as slow:
+        slow.sendall(first)
+        slow.settimeout(0.05)
+        while time.monotonic() - began < 5:
+            try:
+                if not slow.recv(1000):
+                    break
+            except TimeoutError:
+                pass
+            except OSError:
+                break
+            with contextlib.suppress(OSError):
+                slow.sendall(drop)
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize(
+    ("first", "drop"),
+    [
+        (b"", b""),
+        (b"POST / HTTP/1.1\r\nx: ", b"a"),
+        (b"\r\n", b"\r\n"),
+        (REQUEST, b"x"),  # refused, and its body goes on
+        (REQUEST + b"123456789", b"POST"),  # a second request on the same connection
+    ],
+    ids=["silent", "headers", "empty lines", "body", "second"],
+)
+def test_a_slow_connection_is_closed(door, first, drop):
+    assert dripped(door, first, drop) < 3
+
+
+def test_a_slow_answer_is_no_slow_connection(admission, key, monkeypatch):
+    """The time for headers does not run while the SuperLink works."""
+    monkeypatch.setattr(fleet_proxy, "HEADERS", 0.2)
+
+    class Slow(FleetProxy):
+        async def _pass_on(self, *_):
+            await asyncio.sleep(0.6)
+            return 200, b"done", []
+
+    address, (name, value) = ("127.0.0.1", free_port()), header(key)
+    with listening(Slow(free_port(), 100, admission), address, None):
+        for _ in range(100):
+            with contextlib.suppress(OSError), socket.create_connection(address, 5) as asked:
+                asked.sendall(b"POST %b HTTP/1.1\r\nhost: x\r\n%b: %b\r\n" % (PULL.encode(), name, value))
+                asked.sendall(b"content-length: 1\r\nconnection: close\r\n\r\nx")
+                assert b"".join(iter(lambda: asked.recv(1000), b"")).endswith(b"done")
+                return
+            time.sleep(0.02)
+    raise AssertionError("the proxy does not listen")
+
+
+def test_one_address_has_so_many_connections(door, monkeypatch):
+    monkeypatch.setattr(fleet_proxy, "HEADERS", 30.0)
+    answer = b"HTTP/1.1 404"
+
+    def asked(one: socket.socket) -> bytes:
+        try:
+            one.sendall(REQUEST + b"123456789")
+            return one.recv(12)
+        except OSError:
+            return b""
+
+    time.sleep(0.1)
+    held = [socket.create_connection(door, 2) for _ in range(3)]
+    assert [asked(one) for one in held] == [answer] * 3
+    with socket.create_connection(door, 2) as one_more:
+        assert asked(one_more) == b""
+    held.pop().close()
+    for _ in range(100):  # its place is free, as soon as the proxy has noticed
+        with socket.create_connection(door, 2) as one_more:
+            if asked(one_more) == answer:
+                break
+        time.sleep(0.02)
+    else:
+        raise AssertionError("the place is not free")
+    for one in held:
+        one.close()

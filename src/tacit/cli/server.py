@@ -56,6 +56,9 @@ def run(
         int | None, typer.Option(help="A port of the loopback interface for Prometheus, at /metrics.")
     ] = None,
     json_lines: Annotated[bool, typer.Option("--json-lines", help="Print each line as a JSON object.")] = False,
+    per_address: Annotated[
+        int, typer.Option(min=1, help="The number of connections that one address may hold; more where nodes share one.")
+    ] = 256,
 ) -> None:
     """Run the rounds of a plan folder; the default. The run folder can be resumed."""
     from tacit.cli.common import needs_flower
@@ -70,7 +73,7 @@ def run(
     certificates_at(certs)
     bundle, policy = read_bundle(folder), RoundPolicy(goal, minimum, deadline, grace, tries, rest, wait, least)
     sign = signer_of(bundle.server, key or folder / "server.key")
-    _supervise(bundle, policy, out, address, certs, sign, metrics, json_lines)
+    _supervise(bundle, policy, out, address, certs, sign, metrics, json_lines, per_address)
 
 
 def _supervise(
@@ -82,6 +85,7 @@ def _supervise(
     sign: Any,
     metrics: int | None,
     json_lines: bool,
+    per_address: int,
 ) -> None:
     """Keep a SuperLink running behind the proxy, and run the rounds over it."""
     from functools import partial
@@ -110,7 +114,7 @@ def _supervise(
         runtime = FlowerRuntime(f"127.0.0.1:{link.port}", link.secret, None, bundle.largest)
         proxy = FleetProxy(link.port, bundle.largest, admission, partial(register, runtime))
         status = Status(out)
-        doors = listening(proxy, split_address(address), certs)
+        doors = listening(proxy, split_address(address), certs, per_address)
         with link.kept_up(superlink_arguments(), log), doors, served(status, metrics):
             link.wait()
             log(f"listening on {address}{' with TLS' if certs else ', without TLS: any node may connect'}")

@@ -37,6 +37,7 @@ VERSION = 1
 _OVERHEAD = 65_536  # bytes of a message beside its arrays: names, digests, a sentence, Flower's envelope
 _FILES = ("plan.toml", "catalog.json", "catalog.npz", "params.npz")
 PARTS = (*_FILES, "kit.json")  # all of a plan folder that a device installs
+MOST_NUMBERS = 1 << 28  # of the parameters, of an update and of a home: 1 GiB of float32
 _MOST = {"kit.json": 1 << 24, "plan.toml": 1 << 20, "catalog.json": 1 << 30}  # bytes
 
 
@@ -249,7 +250,7 @@ def _check_facts(folder: Path, facts: dict[str, Any], items: dict[str, Any], pla
         "names must be null or one text for each item": names is None
         or (len(names) == n_items and all(type(name) is str for name in names)),
         "stages must be those of the plan": len(facts["stages"]) == len(plan.stages),
-        "an update must have fewer than 2³¹ numbers": all(0 <= size < 2**31 for size in sizes)
+        "the updates must have at most 2²⁸ numbers": sum(max(size, 0) for size in sizes) <= MOST_NUMBERS
         and all(
             type(side) is int and side >= 0 for one in specs for shape, _ in one["update"].values() for side in shape
         ),
@@ -264,6 +265,19 @@ def _check_facts(folder: Path, facts: dict[str, Any], items: dict[str, Any], pla
     for rule, kept in rules.items():
         if not kept:
             raise PlanError(f"{folder} is not a sound plan folder: {rule}; copy it anew.")
+    check_settings(plan)
+
+
+def check_settings(plan: Plan) -> None:
+    """Refuse a whole number among the settings of a plan's methods that is larger than any size may be."""
+    for number, stage in enumerate(plan.stages, 1):
+        for name, value in stage.hyper.items():
+            for one in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(one, int) and abs(one) > MOST_NUMBERS:
+                    raise PlanError(
+                        f"Plan {plan.name!r}, stage {number}: hyper.{name} = {printable(str(one)[:30])} is too large, a whole number may be at "
+                        "most 2²⁸; choose a smaller one."
+                    )
 
 
 def _digest(folder: Path, facts: dict[str, Any]) -> str:

@@ -4,19 +4,26 @@ Histories are padded to a common length and homes are stacked along a leading ax
 device takes the same step in a batch as alone.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
+from tacit.core.catalog import Catalog
 from tacit.core.messages import Broadcast, Report
+from tacit.core.plan import Stage
+from tacit.deploy.bundle import MOST_NUMBERS
 from tacit.device.history import plain_history
-from tacit.device.method import Method
+from tacit.device.method import Method, build
 from tacit.device.round import KEYS, Home, enter, new_home, seeded_noise_key, step
+from tacit.errors import PlanError, TacitError
 from tacit.privacy.mechanism import Mechanism
 
+_SHORT = 8  # events of a history whose sizes are looked at
+_MOST_IN_A_STEP = 1 << 31  # numbers of one array; few are in memory at a time
 
 def power_of_two(n: int) -> int:
     """The least power of two that is at least n (and 1)."""
@@ -72,3 +79,65 @@ def update_shape(method: Method, params: dict, length: int) -> tuple[int, dict]:
 
     update, weight = jax.eval_shape(local, jax.ShapeDtypeStruct((length,), np.int32))
     return weight.shape[0], update
+
+
+def check_sizes(stages: Sequence[Stage], catalog: Catalog, params: Mapping[str, Any] | None = None) -> None:
+    """Refuse settings with which the parameters, a home or a step would be too large for any device; nothing is computed.
+
+    `params` are those that the settings must fit.
+    """
+    for number, stage in enumerate(stages, 1):
+        try:
+            made, home, largest = _shapes(build(stage, catalog))
+        except (OverflowError, MemoryError, ValueError, TypeError) as problem:
+            if isinstance(problem, TacitError):
+                raise
+            raise PlanError(f"Plan stage {number}: the sizes of {stage.method} cannot be; choose smaller ones.") from None
+        sizes = {"parameters": (size_of(made), MOST_NUMBERS), "a home": (size_of(home), MOST_NUMBERS)}
+        sizes["a step"] = (largest, _MOST_IN_A_STEP)
+        for what, (size, most) in sizes.items():
+            if size > most:
+                raise PlanError(
+                    f"Plan stage {number}: {stage.method} has {size:,} numbers in {what} for {catalog.n_items:,} items, and may "
+                    f"have {most:,}; choose smaller sizes, such as hyper.dim."
+                )
+        for name in made.keys() & (params or {}).keys():
+            if params is not None and tuple(made[name].shape) != tuple(np.shape(params[name])):
+                raise PlanError(
+                    f"Plan stage {number}: {stage.method} has {name!r} in shape {tuple(made[name].shape)}, and the plan folder in "
+                    f"{tuple(np.shape(params[name]))}; make the folder anew."
+                )
+
+
+def size_of(tree: Any) -> int:
+    """How many numbers the leaves of a tree have."""
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
+
+
+def _shapes(method: Method) -> tuple[dict, Any, int]:
+    """The shapes of the parameters and of a home, and how many numbers the largest array of a round has."""
+    key = jax.random.key(0, impl=KEYS)
+    params = jax.eval_shape(method.init, key)
+
+    def enter(items: jax.Array) -> Any:
+        return method.enter(key, method.prepare(plain_history(items, method.catalog)))
+
+    def local(items: jax.Array, params: dict, home: Any) -> Any:
+        return method.local(key, params, home, method.prepare(plain_history(items, method.catalog)))
+
+    items = jax.ShapeDtypeStruct((_SHORT,), np.int32)
+    home = jax.eval_shape(enter, items)
+    if max(size_of(params), size_of(home)) > MOST_NUMBERS:  # a step is larger still
+        return params, home, 0
+    return params, home, _largest(jax.make_jaxpr(local)(items, params, home).jaxpr)
+
+
+def _largest(program: Any) -> int:
+    """How many numbers the largest array has that a program computes, with the programs inside it."""
+    found = 0
+    for step in program.eqns:
+        found = max([found, *(math.prod(getattr(one.aval, "shape", ())) for one in step.outvars)])
+        for part in jax.tree.leaves(list(step.params.values()), is_leaf=lambda one: hasattr(one, "jaxpr")):
+            inner = getattr(part, "jaxpr", part)
+            found = max(found, _largest(inner)) if hasattr(inner, "eqns") else found
+    return found

@@ -36,6 +36,7 @@ from tacit.core.run_folder import (
 )
 from tacit.deploy.bundle import PARTS, Bundle, read_bundle
 from tacit.deploy.signing import NodeKey, new_node_key
+from tacit.device.batching import check_sizes
 from tacit.device.ledger.node_ledger import NodeLedger, open_node_ledger
 from tacit.device.node.schedule import Schedule, schedule_of
 from tacit.device.node.sharing import ALL_USERS, SharingChoice, choice_from_dict
@@ -230,6 +231,7 @@ class Store:
     def install(self, folder: str | Path) -> Bundle:
         """Copy a plan folder, and take part in its rounds from now on."""
         bundle = read_bundle(folder)
+        _checked(bundle)
         _ = bundle.price  # refuses settings that no noise is for, before anything is kept
         target = self.path / "plans" / bundle.digest
         if not target.exists():
@@ -247,7 +249,7 @@ class Store:
 
     def bundle(self, digest: str) -> Bundle:
         """A plan folder by its digest."""
-        return read_bundle(self.path / "plans" / digest)
+        return _checked(read_bundle(self.path / "plans" / digest))
 
     def bundles(self) -> list[Bundle]:
         """All installed plan folders."""
@@ -296,6 +298,17 @@ class Store:
                     f"{path} is damaged; restore it from a backup, or delete it and choose anew."
                 ) from None
         return read_checked(path)
+
+
+_CHECKED: set[str] = set()  # digests of plan folders whose sizes were looked at
+
+
+def _checked(bundle: Bundle) -> Bundle:
+    """A plan folder whose settings no device is too small for; the server, which knows no method, cannot look."""
+    if bundle.digest not in _CHECKED:
+        check_sizes(bundle.plan.stages, bundle.catalog, bundle.params)
+        _CHECKED.add(bundle.digest)
+    return bundle
 
 
 class RunStore:

@@ -11,8 +11,8 @@ import numpy as np
 from tacit.core.catalog import Catalog
 from tacit.core.plan import Plan
 from tacit.core.sparse_rows import dense_tree
-from tacit.deploy.bundle import Bundle, UpdateSpec, write_bundle
-from tacit.device.batching import update_shape
+from tacit.deploy.bundle import Bundle, UpdateSpec, check_settings, write_bundle
+from tacit.device.batching import check_sizes, update_shape
 from tacit.device.method import Method, build
 from tacit.lab.plans.loader import complete
 from tacit.lab.simulation.setup import init_key, initial_params
@@ -46,6 +46,8 @@ def make_bundle(
     """
     plan = complete(plan)
     price(plan, people)  # a promise that cannot be kept for so many users is refused here
+    check_settings(plan)
+    check_sizes(plan.stages, catalog)
     methods = [build(stage, catalog) for stage in plan.stages]
     params = initial_params(init_key(secrets.randbits(31) if seed is None else seed), methods)
     update_specs = tuple(_spec(method, params) if stage.rounds else None for stage, method in zip(plan.stages, methods))

@@ -3,7 +3,8 @@
 Flower serves three interfaces at one address: the fleet's, its own control interface, by which anyone may list and remove
 nodes and start and stop runs, and that of its workers. So the SuperLink listens on the loopback interface, and this proxy
 in front of it, with TLS. It passes requests of the fleet's interface, by their exact path, up to the size of a message and,
-where keys are required, from admitted keys; the SuperLink checks their signatures. It holds no state but connections.
+where keys are required, from admitted keys; the SuperLink checks their signatures. It holds no state but connections,
+whose number and patience have limits.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ import uvicorn
 from tacit.deploy.signing import node_name, read_public_key
 from tacit.errors import RunError
 from tacit.server.session.admission import Admission
+from tacit.server.session.connections import LimitedSocket, protocol
 
 PATHS = frozenset(
     f"/v1/fleet/{name}"
@@ -40,9 +42,9 @@ PATHS = frozenset(
 OPEN = frozenset({"/v1/fleet/register-node", "/v1/fleet/unregister-node"})  # only where no key is required
 JOIN = "/v1/tacit/join"  # the proxy's own: a node shows an invitation
 KEY_HEADER = b"flwr-public-key"
+HEADERS = 15.0  # seconds for the headers of a request
 PATIENCE = 60.0  # seconds for a request to arrive, and for the SuperLink to respond
 SLACK = 1 << 16  # bytes of a request beside the message
-CONNECTIONS = 4096
 _HOP = {b"host", b"connection", b"content-length", b"transfer-encoding", b"accept-encoding", b"keep-alive", b"upgrade"}
 _Answer = tuple[int, bytes, list[tuple[bytes, bytes]]]
 
@@ -137,10 +139,13 @@ class FleetProxy:
 
 
 @contextmanager
-def listening(proxy: FleetProxy, address: tuple[str, int], certs: Path | None) -> Iterator[None]:
+def listening(
+    proxy: FleetProxy, address: tuple[str, int], certs: Path | None, per_address: int = 256
+) -> Iterator[None]:
     """Serve the proxy at this address for as long as this lasts."""
     host, port = address
-    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    bound = LimitedSocket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    bound.limit(per_address)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))
@@ -152,9 +157,9 @@ def listening(proxy: FleetProxy, address: tuple[str, int], certs: Path | None) -
         ) from None
     files = {} if certs is None else {"ssl_certfile": certs / "server.crt", "ssl_keyfile": certs / "server.key"}
     options: Any = {name: str(path) for name, path in files.items()}
-    quiet: Any = {"lifespan": "off", "log_config": None, "access_log": False, "server_header": False}
+    quiet: Any = {"lifespan": "off", "ws": "none", "log_config": None, "access_log": False, "server_header": False}
     server = uvicorn.Server(
-        uvicorn.Config(proxy, http="h11", limit_concurrency=CONNECTIONS, timeout_keep_alive=75, **quiet, **options)
+        uvicorn.Config(proxy, http=protocol(HEADERS), loop="asyncio", timeout_keep_alive=75, **quiet, **options)
     )
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()
