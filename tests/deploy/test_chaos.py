@@ -1,15 +1,19 @@
 """Chaos: both sides are killed, and their disks are full, at random moments; replies come late, twice and in any order; clocks jump.
 
-A kill is an exception at a random call that reaches the disk, after which the process is made anew from its folder. After every run:
-nothing that was acknowledged is lost, no ledger shows less than was sent, the parameters are the simulator's, and no file of a report
-is left. `make test-chaos` plays more than 200 rounds, and the kills of real processes.
+A kill is an exception at a random call that reaches the disk, after which the process is made anew from its folder. A power cut is a
+copy of the disk at that call, with files that were not on it yet cut short, and the process is made anew from the copy, in another
+place. After every run: nothing that was acknowledged is lost, no ledger shows less than was sent, the parameters are the simulator's,
+and no file of a report is left. `make test-chaos` plays more than 200 rounds, and the kills of real processes.
 """
 
 import errno
 import os
 import random
+import re
+import shutil
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -24,12 +28,14 @@ from tacit.device.node.node import Node
 from tacit.errors import TacitError
 from tacit.lab.plans.loader import choose
 from tacit.lab.runs.run import simulate
+from tacit.server.session.session import Session
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.lab.analysis.feasibility.FeasibilityWarning")
 RUNS = [
     (0, 3),
     *(pytest.param(seed, 12, marks=pytest.mark.slow) for seed in range(1, 19)),
 ]  # 18 · 12 = 216 rounds and 3
+CUTS = [(100, 3), *(pytest.param(seed, 12, marks=pytest.mark.slow) for seed in range(101, 104))]
 CALLS = ("replace", "fsync", "unlink")
 
 
@@ -43,6 +49,7 @@ class Disk:
     def __init__(self, monkeypatch, dice: random.Random):
         self.dice, self.left, self.how = dice, -1, ""
         self.happened: Counter[str] = Counter()
+        self.at_a_kill: Callable[[], None] = lambda: None
         for name in CALLS:
             monkeypatch.setattr(os, name, self._wrapped(getattr(os, name)))
 
@@ -55,6 +62,7 @@ class Disk:
                     call(*args, **kwargs)
                 if self.how == "full":
                     raise OSError(errno.ENOSPC, "No space left on device")
+                self.at_a_kill()
                 raise KilledError
             return call(*args, **kwargs)
 
@@ -85,14 +93,23 @@ class Bad:
             try:
                 act()
                 return
-            except (KilledError, OSError):
+            except (KilledError, OSError) as problem:
                 self.disk.calm()
-                self.deployment.restart()
+                self.restart_server(killed=isinstance(problem, KilledError))
                 if not self.deployment.session.finished:
                     self.deployment.session.open()
                 return
             finally:
                 self.disk.calm()
+
+    def restart_server(self, killed: bool) -> None:
+        """The same command again."""
+        del killed
+        self.deployment.restart()
+
+    def restart_node(self, name: str) -> None:
+        """The same command again."""
+        self.deployment.nodes[name] = Node(self.deployment.nodes[name].store.path, seeded=seeded_keys)
 
     def node(self, name: str) -> None:
         """Ask a node; where it is killed, it is started again."""
@@ -102,7 +119,7 @@ class Bad:
         try:
             reply = post(node, request)
         except KilledError:
-            self.deployment.nodes[name] = Node(node.store.path, seeded=seeded_keys)
+            self.restart_node(name)
             return
         finally:
             self.disk.calm()
@@ -149,8 +166,56 @@ class Bad:
             self.deployment.session.open()
 
 
-@pytest.mark.parametrize(("seed", "rounds"), RUNS)
-def test_bad_days(tmp_path, monkeypatch, seed, rounds):
+class PowerCut(Bad):
+    """Whoever is killed goes on from a copy of the disk at that moment, elsewhere; the old place is gone."""
+
+    def __init__(self, *parts):
+        super().__init__(*parts)
+        self.copies = 0
+        self.disk.at_a_kill = self.copy
+
+    def copy(self) -> None:
+        """Copy the disk. What is still being written may be there in part: its bytes were not flushed."""
+        self.copies += 1
+        target = self.deployment.folder / f"copy{self.copies}"
+        server = self.deployment.session.folder.path
+        for path in (server, *(node.store.path for node in self.deployment.nodes.values())):
+            shutil.copytree(path, target / path.name, ignore=shutil.ignore_patterns("*.lock"))
+        for path in target.rglob("*.partial"):
+            if path.is_file():
+                data = path.read_bytes()
+                path.write_bytes(data[: self.dice.randint(0, len(data))])
+
+    def restart_server(self, killed: bool) -> None:
+        """From the copy, where the power was cut; after a full disk, the same command again."""
+        if killed:
+            move_server(self.deployment, self._moved(self.deployment.session.folder.path))
+        else:
+            move_server(self.deployment, self.deployment.session.folder.path)
+
+    def restart_node(self, name: str) -> None:
+        """From the copy."""
+        place = self._moved(self.deployment.nodes[name].store.path)
+        self.deployment.nodes[name] = Node(place, seeded=seeded_keys)
+
+    def _moved(self, path: Path) -> Path:
+        shutil.rmtree(path)
+        return self.deployment.folder / f"copy{self.copies}" / path.name
+
+
+def move_server(deployment: Deployment, path: Path) -> None:
+    """Start the server from this folder."""
+    deployment.session = Session(path, deployment.bundle, deployment.policy, deployment.seeded)
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed", "rounds"),
+    [
+        *(pytest.param(kind, *getattr(one, "values", one), marks=getattr(one, "marks", ())) for kind, runs in
+          ((Bad, RUNS), (PowerCut, CUTS)) for one in runs),
+    ],
+)  # fmt: skip
+def test_bad_days(tmp_path, monkeypatch, kind, seed, rounds):
     dice = random.Random(seed)
     plan = choose("fcf", {"rounds": rounds, "hyper.dim": 2})
     deployment = Deployment(tmp_path, plan, short_world(4), (1, 3)).enrol()
@@ -163,7 +228,7 @@ def test_bad_days(tmp_path, monkeypatch, seed, rounds):
     with monkeypatch.context() as patched:
         patched.setattr(time, "time", clock)
         disk = Disk(patched, dice)
-        bad = Bad(deployment, disk, dice)
+        bad = kind(deployment, disk, dice)
         bad.play()
     assert sum(disk.happened.values()) > rounds / 3
     rows = deployment.session.folder.rows()
@@ -176,6 +241,54 @@ def test_bad_days(tmp_path, monkeypatch, seed, rounds):
     run = simulate(plan, deployment.world, seed=0, quiet=True)
     close(*(jax.tree.map(np.asarray, one.params) for one in (deployment.session, run)))
     assert not deployment.session.copied
-    left = {path.relative_to(tmp_path / "run").parts[0] for path in Path(tmp_path / "run").rglob("*") if path.is_file()}
+    assert kind is Bad or bad.copies
+    server = deployment.session.folder.path
+    left = {path.relative_to(server).parts[0] for path in server.rglob("*") if path.is_file()}
     known = {"run.json", "roll.json", "open.json", "counters.json", "rounds.jsonl", "plan.toml", "claims.json"}
     assert {name for name in left if not name.endswith(".partial")} <= known | {"environment.json", "state"}
+
+
+@pytest.mark.parametrize("arrived", [0, 1, 2], ids=["no report", "one of two", "all reports"])
+def test_a_server_moves_to_another_machine_from_its_backup(tmp_path, arrived):
+    """The backup is of between two rounds; the machine is lost in the next one, with the reports that had arrived there."""
+    plan = choose("fcf", {"rounds": 4, "hyper.dim": 2})
+    deployment = Deployment(tmp_path, plan, short_world(4), (1, 3)).enrol().play(2)
+    shutil.copytree(tmp_path / "run", tmp_path / "backup" / "run")
+    deployment.session.open()
+    for name in deployment.session.missing[:arrived]:
+        assert deployment.session.receive(post(deployment.nodes[name], deployment.session.request(name)))
+    shutil.rmtree(tmp_path / "run")
+    move_server(deployment, tmp_path / "backup" / "run")
+    deployment.play()
+    assert [row["reports"] for row in deployment.session.folder.rows()] == [4] * 4
+    for node in deployment.nodes.values():
+        ledger = node.store.ledger()
+        assert ledger.messages == 4
+        ledger.close()
+    run = simulate(plan, deployment.world, seed=0, quiet=True)
+    close(*(jax.tree.map(np.asarray, one.params) for one in (deployment.session, run)))
+
+
+def test_a_backup_from_before_a_closed_round_gets_no_second_report(tmp_path):
+    """Its server would release that round again, with other noise; no device reports in a round that it is past."""
+    plan = choose("fcf", {"rounds": 4, "hyper.dim": 2})
+    deployment = Deployment(tmp_path, plan, short_world(4), (1, 3)).enrol().play(1)
+    shutil.copytree(tmp_path / "run", tmp_path / "backup" / "run")
+    deployment.play(2)
+    move_server(deployment, tmp_path / "backup" / "run")
+    deployment.session.open()
+    for name, node in deployment.nodes.items():
+        reply = post(node, deployment.session.request(name))
+        assert "it reports once in a round" in reply.refused
+        assert not reply.report
+        ledger = node.store.ledger()
+        assert ledger.messages == 3
+        ledger.close()
+    assert deployment.session.close() is None  # nothing is released
+    assert deployment.session.done == 1
+
+
+def test_the_page_says_how_many_rounds_are_played():
+    runs = [getattr(one, "values", one)[1] for one in (*RUNS, *CUTS)]
+    page = (Path(__file__).resolve().parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
+    assert re.search(rf"for\s+{sum(runs)} rounds", page)

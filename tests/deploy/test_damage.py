@@ -300,14 +300,10 @@ def test_a_key_that_cannot_be_read_is_a_sentence(deployment, found):
 
 def altered_plan(deployment, change):
     """The plan folder with other settings of its methods, and a digest that fits."""
-    from tacit.deploy.bundle import _digest
-
     folder = deployment.folder / "bundle"
     text = (folder / "plan.toml").read_text()
     (folder / "plan.toml").write_text(text.replace("dim = 2", change))
-    facts = json.loads((folder / "kit.json").read_text())
-    facts.pop("digest")
-    (folder / "kit.json").write_text(json.dumps(facts | {"digest": _digest(folder, facts)}))
+    _sealed(folder)
     return folder
 
 
@@ -331,13 +327,11 @@ def test_settings_that_do_not_fit_a_device_are_refused_before_memory_is_used(dep
 
 
 def test_updates_that_no_server_could_add_are_refused(deployment):
-    from tacit.deploy.bundle import _digest
-
     folder = deployment.folder / "bundle"
     facts = json.loads((folder / "kit.json").read_text())
-    facts.pop("digest")
     facts["stages"][0]["update"] = {f"items{number}": [[2**14, 2**12], "float32"] for number in range(5)}
-    (folder / "kit.json").write_text(json.dumps(facts | {"digest": _digest(folder, facts)}))
+    (folder / "kit.json").write_text(json.dumps(facts))
+    _sealed(folder)
     with pytest.raises(PlanError, match="the updates must have at most 2²⁸ numbers"):
         read_bundle(folder)
 

@@ -8,12 +8,22 @@ import pytest
 pytest.importorskip("cryptography")
 
 from support.deployment import RUN, Deployment, post, short_world, stranger
+from support.toys import close
 from tacit.deploy.messages import Reply, from_plain, to_plain
-from tacit.deploy.signing import Signer, new_key, node_name
+from tacit.deploy.signing import (
+    NodeKey,
+    Signer,
+    change_of_key,
+    new_key,
+    new_node_key,
+    node_name,
+    read_change_of_key,
+)
 from tacit.device.node.store import Store
 from tacit.errors import DeviceError, RunError, WireError
 from tacit.lab.plans.loader import choose
 from tacit.lab.plans.publish import make_bundle
+from tacit.lab.runs.run import simulate
 from tacit.privacy.budget import Budget
 from tacit.server.session.admission import Admission
 from tacit.server.session.session import Session
@@ -175,6 +185,94 @@ def test_an_invitation_admits_once(tmp_path, deployment):
     assert admission.accept(code, line) == next(iter(deployment.nodes))
     assert admission.accept(code, line) is None
     assert code not in (tmp_path / "certs" / "invitations.json").read_text()
+
+
+# ---- keys that change ----
+
+
+def rotated(node, admission: Admission) -> str:
+    """The new name of a node that changed its key."""
+    node.store.rotate_key(lambda statement: admission.rotate(*read_change_of_key(statement)))
+    return node.store.name
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("when", ["before its report", "after its report"])
+def test_a_node_that_changes_its_key_keeps_its_place_its_counter_and_its_report(tmp_path, deployment, when, restart):
+    admission = admitted(tmp_path, deployment)
+    admission.admit("node-1", places=3)
+    deployment.enrol().play(1).session.open()
+    one, two = deployment.nodes
+    node = deployment.nodes[two]
+    old = node.store.key
+    sent = post(node, deployment.session.request(two)).report
+    if when == "after its report":
+        assert deployment.session.receive(post(node, deployment.session.request(two)))
+    new = rotated(node, admission)
+    assert new != two
+    assert (admission.places[new], admission.counters[new]) == (3, 1)
+    assert {*admission.nodes} == {one, new}
+    assert (tmp_path / "certs" / "node-1.pub").read_bytes() == node.store.key.line
+    with pytest.raises(RunError, match="is not admitted"):  # with the old key: no more
+        deployment.session.receive(old(Reply("", run=RUN, form="total", report=sent)))
+    if restart:
+        deployment.session = Session(
+            tmp_path / "run", deployment.bundle, deployment.policy, deployment.seeded, admission
+        )
+        deployment.session.open()
+    deployment.session.enrol(post(node, deployment.session.hello()))
+    members = deployment.session.enrolment.members
+    assert [(member.name, member.first, member.people) for member in members.values()] == [(one, 0, 1), (new, 1, 3)]
+    assert (new in deployment.session.missing) == (when == "before its report")
+    again = post(node, deployment.session.request(new))
+    assert again.report == sent  # the same bytes, under the new name
+    assert deployment.session.receive(again) == (when == "before its report")
+    deployment.nodes[new] = deployment.nodes.pop(two)
+    deployment.play()
+    assert [row["reports"] for row in deployment.session.folder.rows()] == [4] * 3
+    ledger = node.store.ledger()
+    assert ledger.messages == 3
+    ledger.close()
+    run = simulate(COUNTING, deployment.world, seed=0, quiet=True)
+    close(*({name: np.asarray(leaf) for name, leaf in one.params.items()} for one in (deployment.session, run)))
+
+
+def test_a_change_of_a_key_needs_both_keys_and_an_admitted_node(tmp_path, deployment):
+    admission = admitted(tmp_path, deployment)
+    one, two = (node.store.key for node in deployment.nodes.values())
+    new_node_key(tmp_path / "new.key")
+    new = NodeKey(tmp_path / "new.key")
+    sound = change_of_key(one, new)
+    lines, other = sound.split(b"\n"), change_of_key(two, new).split(b"\n")
+    for forged in (
+        b"", sound[:-2], b"\n".join([lines[0], *other[1:]]), b"\n".join([*lines[:2], lines[3], lines[2]]),
+        b"\n".join([*lines[:3], lines[2]]), sound + b"\n",
+    ):  # fmt: skip
+        with pytest.raises(WireError, match="not signed with the old key and the new one"):
+            read_change_of_key(forged)
+    assert admission.rotate(*read_change_of_key(change_of_key(new, one))) is None  # of a stranger
+    assert admission.rotate(*read_change_of_key(change_of_key(one, two))) is None  # two nodes do not become one
+    assert admission.rotate(*read_change_of_key(sound)) == new.name
+    assert admission.rotate(*read_change_of_key(sound)) == new.name  # the answer was lost: the same again
+    assert admission.rotate(*read_change_of_key(change_of_key(new, one))) is None  # a key that was given up stays so
+    admission.remove(new.name)
+    assert admission.rotate(*read_change_of_key(sound)) is None  # an old statement takes nobody back
+    assert {*admission.nodes} == {two.name}
+
+
+def test_an_interrupted_change_of_a_key_goes_on(tmp_path, deployment):
+    admission, node = admitted(tmp_path, deployment), next(iter(deployment.nodes.values()))
+    before, shown = node.store.name, []
+
+    def lost(statement: bytes) -> None:
+        shown.append(admission.rotate(*read_change_of_key(statement)))
+        raise RunError("the answer is lost")
+
+    with pytest.raises(RunError, match="lost"):
+        node.store.rotate_key(lost)
+    assert node.store.name == before
+    assert rotated(node, admission) == shown[0]
+    assert not (node.store.path / "node.key.next").exists()
 
 
 # ---- copies and backups of a home ----

@@ -10,8 +10,13 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from typer.testing import CliRunner
+
+from tacit.cli import device
+from tacit.deploy.certificates import make_certificates, renew_certificates
 from tacit.deploy.signing import NodeKey, new_node_key
 from tacit.deploy.supervisor import free_port
+from tacit.device.node.store import Store
 from tacit.server.session import fleet_proxy
 from tacit.server.session.admission import Admission
 from tacit.server.session.fleet_proxy import OPEN, PATHS, SLACK, FleetProxy, listening
@@ -227,3 +232,33 @@ def test_one_address_has_so_many_connections(door, monkeypatch):
         raise AssertionError("the place is not free")
     for one in held:
         one.close()
+
+
+def test_a_key_changes_by_one_command_and_certificates_are_renewed(tmp_path):
+    """Over TLS; the device's command, and the old ca.crt after the server has renewed its certificates."""
+    certs, old_root = tmp_path / "certs", tmp_path / "ca.crt"
+    make_certificates(certs, ["127.0.0.1", "example.org"], 0)
+    old_root.write_bytes((certs / "ca.crt").read_bytes())
+    store, admission = Store(tmp_path / "home").create(), Admission(certs)
+    before = admission.add(store.key.line, "node")
+    renew_certificates(certs)
+    assert (certs / "ca.crt").read_bytes() != old_root.read_bytes()
+    assert (certs / "server.key").stat().st_mode & 0o777 == 0o600
+    assert not [*certs.glob("*.partial")]
+    address = ("127.0.0.1", free_port())
+    command = ["rotate", "--home", store.path, "--server", f"127.0.0.1:{address[1]}"]
+
+    def tacit(*options):
+        return CliRunner().invoke(device.app, [str(one) for one in (*command, *options)])
+
+    with listening(FleetProxy(free_port(), 100, admission), address, certs):
+        until = time.monotonic() + 10
+        while tacit("--root", old_root).exit_code and time.monotonic() < until:
+            time.sleep(0.05)
+        assert store.name != before
+        assert {*admission.nodes} == {store.name}
+        stranger = Store(tmp_path / "stranger").create()
+        refused = CliRunner().invoke(device.app, [str(one) for one in ("rotate", "--home", stranger.path, *command[3:], "--root", old_root)])
+        assert "it does not admit this node's key; the old key stays in use" in str(refused.exception)
+    assert "needs --root" in str(tacit().exception)
+    assert "does not answer" in str(tacit("--root", old_root).exception)

@@ -60,6 +60,30 @@ def terms(home: Home = Path("device")) -> None:
     print("\n".join(terms_lines(_store(home))))
 
 
+def rotate(
+    home: Home = Path("device"),
+    server: Annotated[str, typer.Option(help="The server's address, host:port.")] = "127.0.0.1:8000",
+    root: Annotated[Path | None, typer.Option(help="The certificate of the authority (ca.crt).")] = None,
+) -> None:
+    """Replace this device's key; the server, which must run, keeps its place and its counter. Stop the device before."""
+    from functools import partial
+
+    from tacit.cli.common import needs_flower
+
+    needs_flower()
+    from tacit.deploy.preflight import alone_in, file_at, reach, show_change_of_key, split_address
+
+    split_address(server)
+    if root is None:
+        raise DeviceError("A change of the key needs --root, the certificate of the authority; without TLS, no key is kept.")
+    file_at(root, "--root")
+    reach(server, root)
+    store = _store(home)
+    with alone_in(store.path / "flower"):
+        name = store.rotate_key(partial(show_change_of_key, server, root))
+    print(f"This device is node {name[:8]} from now on; its old key is admitted no more.")
+
+
 def log(
     home: Home = Path("device"),
     as_json: AsJson = False,

@@ -36,6 +36,35 @@ def make_certificates(path: str | Path, hosts: list[str], nodes: int) -> list[Pa
     return written + [one for number in range(1, nodes + 1) for one in new_node(folder, f"node-{number}")]
 
 
+def renew_certificates(path: str | Path) -> list[Path]:
+    """Replace the server's key and certificate, and the certificate of the authority, whose key and nodes stay.
+
+    Devices go on with the ca.crt that they have until it expires.
+    """
+    folder = Path(path)
+    ec, x509 = _tools()
+    from cryptography.hazmat.primitives import serialization as forms
+
+    try:
+        before = x509.load_pem_x509_certificate((folder / "server.crt").read_bytes())
+        names = before.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        authority: Any = forms.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+        hosts = [str(one.value) for one in names]
+    except (OSError, ValueError, TypeError, x509.ExtensionNotFound) as problem:
+        raise RunError(
+            f"{folder} has no sound ca.key and server.crt ({type(problem).__name__}); restore them, or make a new folder."
+        ) from None
+    server = ec.generate_private_key(ec.SECP384R1())
+    root = _certificate(x509, "tacit authority", authority, None, [])
+    made = {"ca.crt": root, "server.crt": _certificate(x509, hosts[0], server, (root, authority), hosts), "server.key": server}
+    for name, one in made.items():
+        (folder / f"{name}.partial").unlink(missing_ok=True)
+        _write(folder / f"{name}.partial", one)
+    for name in made:
+        os.replace(folder / f"{name}.partial", folder / name)
+    return [folder / name for name in made]
+
+
 def new_node(folder: Path, name: str) -> list[Path]:
     """Write a key for one more node."""
     return [folder / f"{name}.key", _put(folder / f"{name}.pub", new_node_key(folder / f"{name}.key"))]
@@ -120,7 +149,7 @@ def _write(path: Path, made: Any) -> Path:
 
 
 def _put(path: Path, data: bytes) -> Path:
-    mode = 0o600 if path.suffix == ".key" else 0o644
+    mode = 0o600 if ".key" in path.suffixes else 0o644
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(handle, "wb") as file:
         file.write(data)

@@ -61,17 +61,30 @@ def reach(server: str, root: Path) -> None:
 
 def show_invitation(server: str, root: Path, code: str, line: bytes) -> None:
     """Show an invitation to the server, with the public key that it is to admit."""
+    status = _post(server, root, "/v1/tacit/join", code.encode() + b"\n" + line)
+    if status != 200:
+        raise RunError(f"{server} refused the invitation (status {status}): it was used, or is wrong; ask for another.")
+
+
+def show_change_of_key(server: str, root: Path, statement: bytes) -> None:
+    """Show a server a node's statement that another key replaces its own."""
+    status = _post(server, root, "/v1/tacit/rotate", statement)
+    if status != 200:
+        raise RunError(
+            f"{server} refused the new key (status {status}): it does not admit this node's key; the old key stays in use."
+        )
+
+
+def _post(server: str, root: Path, path: str, body: bytes) -> int:
     host, port = split_address(server)
     request = http.client.HTTPSConnection(host, port, timeout=30.0, context=_trusting(root))
     try:
-        request.request("POST", "/v1/tacit/join", code.encode() + b"\n" + line)
-        status = request.getresponse().status
-    except OSError as problem:
+        request.request("POST", path, body)
+        return request.getresponse().status
+    except (OSError, http.client.HTTPException) as problem:
         raise RunError(f"{server} does not answer ({problem}); try again when the server runs.") from None
     finally:
         request.close()
-    if status != 200:
-        raise RunError(f"{server} refused the invitation (status {status}): it was used, or is wrong; ask for another.")
 
 
 def _trusting(root: Path) -> ssl.SSLContext:

@@ -15,6 +15,7 @@ from tacit.deploy.messages import Reply, Request
 from tacit.errors import DeviceError, PlanError, WireError
 
 Sign = Callable[[Request], Request]
+_CHANGE = b"tacit: the second key replaces the first\n"
 
 
 def new_key(path: str | Path) -> str:
@@ -99,7 +100,11 @@ class NodeKey:
     def __call__(self, reply: Reply) -> Reply:
         """The reply with the node's name, key and signature."""
         named = replace(reply, name=self.name, key=self.public)
-        return replace(named, signature=self._key.sign(named.signed_bytes(), _ecdsa()))
+        return replace(named, signature=self.sign(named.signed_bytes()))
+
+    def sign(self, data: bytes) -> bytes:
+        """The signature of these bytes."""
+        return self._key.sign(data, _ecdsa())
 
 
 def new_node_key(path: str | Path) -> bytes:
@@ -132,6 +137,26 @@ def read_public_key(data: bytes) -> bytes:
     return _der(key)
 
 
+def change_of_key(old: NodeKey, new: NodeKey) -> bytes:
+    """A node's statement that another key replaces its own, as four lines: both keys, and the signature of each."""
+    said = _CHANGE + old.public + new.public
+    return old.line + new.line + b"\n".join(key.sign(said).hex().encode() for key in (old, new))
+
+
+def read_change_of_key(data: bytes) -> tuple[str, bytes]:
+    """The name of the node whose key is replaced, and the line of its new key; refuse what is not signed with both."""
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        old_line, new_line, *signatures = data.split(b"\n")
+        old, new = read_public_key(old_line), read_public_key(new_line)
+        for public, signature in zip((old, new), signatures, strict=True):
+            _verify(public, bytes.fromhex(signature.decode()), _CHANGE + old + new)
+    except (InvalidSignature, ValueError, TypeError, AttributeError, IndexError):
+        raise WireError("A change of a key is not signed with the old key and the new one; it is ignored.") from None
+    return node_name(old), new_line + b"\n"
+
+
 def node_name(public: bytes) -> str:
     """The name that follows from a node's public key: 32 hexadecimal digits.
 
@@ -149,10 +174,14 @@ def check_signature_of_reply(reply: Reply) -> None:
     if len(reply.key) > 1000 or reply.name != node_name(reply.key):
         raise problem
     try:
-        key: Any = _serialization().load_der_public_key(reply.key)
-        key.verify(reply.signature, reply.signed_bytes(), _ecdsa())
+        _verify(reply.key, reply.signature, reply.signed_bytes())
     except (InvalidSignature, UnsupportedAlgorithm, NotImplementedError, ValueError, TypeError, AttributeError):
         raise problem from None
+
+
+def _verify(public: bytes, signature: bytes, data: bytes) -> None:
+    key: Any = _serialization().load_der_public_key(public)
+    key.verify(signature, data, _ecdsa())
 
 
 def _der(public: Any) -> bytes:

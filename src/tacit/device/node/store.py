@@ -1,6 +1,7 @@
 """Store: the files of a node. Every file is replaced completely or not at all.
 
-node.key        the node's private key, made once; its name follows from it, and it signs every reply
+node.key        the node's private key; its name follows from it, and it signs every reply
+node.key.next   the key that is to replace it, until the server has agreed
 consent.json    whether the node takes part, in which plans, and who volunteers; off until its owner agrees
 consents.json   what was agreed to, and when, in the terms of that time
 choices.json    what each person discloses; never sent
@@ -35,7 +36,7 @@ from tacit.core.run_folder import (
     write_text,
 )
 from tacit.deploy.bundle import PARTS, Bundle, read_bundle
-from tacit.deploy.signing import NodeKey, new_node_key
+from tacit.deploy.signing import NodeKey, change_of_key, new_node_key
 from tacit.device.batching import check_sizes
 from tacit.device.ledger.node_ledger import NodeLedger, open_node_ledger
 from tacit.device.node.schedule import Schedule, schedule_of
@@ -67,7 +68,7 @@ _OLD = {  # file of version 0.1, which had no checksums -> refuses what no such 
     "choices.json": _check_old_choices,
 }
 FOLDERS = ("plans", "runs", "flower")
-FILES = ("node.key", "name", "consent.json", "consents.json", "choices.json", "settings.json", "lifetime")
+FILES = ("node.key", "node.key.next", "name", "consent.json", "consents.json", "choices.json", "settings.json", "lifetime")
 OWN = {*FOLDERS, *FILES, *(f"{name}.partial" for name in FILES), "ledger"}  # all that a device's folder holds
 RUNS = 8  # the number of runs that are kept
 
@@ -127,6 +128,21 @@ class Store:
         """Answer under this key from now on; it is copied into the folder."""
         _ = NodeKey(path)  # refuses a file that is none
         self._take_key(lambda target: private(target).write_bytes(Path(path).read_bytes()))
+
+    def rotate_key(self, show: Callable[[bytes], None]) -> str:
+        """Replace the key by a new one, where `show` does not raise: it gives the server a statement that both keys signed.
+
+        Where it is interrupted, the same call again goes on with the same new key. The new name.
+        """
+        path, old = self.path / "node.key.next", self.key
+        if not path.exists():
+            (partial := path.with_name(path.name + ".partial")).unlink(missing_ok=True)
+            new_node_key(partial)
+            os.replace(partial, path)
+        new = NodeKey(path)
+        show(change_of_key(old, new))
+        os.replace(path, self.path / "node.key")
+        return new.name
 
     def _take_key(self, write: Callable[[Path], Any]) -> None:
         partial = self.path / "node.key.partial"

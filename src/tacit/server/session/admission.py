@@ -2,7 +2,8 @@
 
 It is a folder that `tacit certs` makes. A file NAME.pub in it admits the node whose key it holds; NAME.pub.removed is one
 that was struck off. places.json says how many people a node may enrol, where the operator has said so; invitations.json
-holds the digests of invitations that were not used yet; counters.json the highest counter of each node in any run.
+holds the digests of invitations that were not used yet; counters.json the highest counter of each node in any run;
+rotations.json which name followed which, when a node changed its key.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import hmac
 import os
 import secrets
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 from tacit.core.run_folder import read_checked, write_bytes, write_checked
@@ -108,6 +110,43 @@ class Admission:
     @property
     def _invitations(self) -> list[str]:
         return list(self._values("invitations.json"))
+
+    # ---- keys that change ----
+
+    def rotate(self, old: str, line: bytes) -> str | None:
+        """Let a node that proved both keys go on under the new one; its name then, or None where it is not admitted.
+
+        Its file stays, with the new key. Repeated, it finishes what was begun, and admits no key that was struck off since.
+        """
+        new = _named(line, "The new key")
+        with self._mutex:
+            if old not in self.nodes:
+                return new if self._rotations.get(old) == new and new in self.nodes else None
+            if new in {**self.nodes, **self.removed, **self._rotations}:
+                return None
+            path = self.nodes[old]
+            self._write("rotations.json", self._rotations | {old: new})
+            for name, values in (("places.json", self.places), ("counters.json", self.counters)):
+                if old in values:
+                    self._write(name, values | {new: values[old]})
+            write_bytes(self.folder / f"{old}.pub{REMOVED}", path.read_bytes())
+            write_bytes(path, line)  # last: from here on, the new key is admitted and the old one is not
+            return new
+
+    def renamed(self, nodes: Iterable[str]) -> dict[str, str]:
+        """Those of these nodes that have changed their key -> their name after all changes."""
+        rotations, found = self._rotations, {}
+        for node in nodes:
+            name = node
+            while name in rotations:
+                name = rotations[name]
+            if name != node and name in self.nodes:  # where the change was interrupted, the old key holds
+                found[node] = name
+        return found
+
+    @property
+    def _rotations(self) -> dict[str, str]:
+        return self._values("rotations.json")
 
     # ---- counters ----
 

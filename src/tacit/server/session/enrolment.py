@@ -86,6 +86,12 @@ class Enrolment:
             first += member.people
         self._write()
 
+    def rename(self, old: str, new: str) -> None:
+        """A node has another name; its people and its place stay."""
+        members = [member._replace(name=new) if member.name == old else member for member in self.members.values()]
+        self.members = {member.name: member for member in members}
+        self._write()
+
     def _add(self, member: Member) -> Member:
         self.members[member.name] = member
         self._write()

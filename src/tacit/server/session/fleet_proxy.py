@@ -19,8 +19,8 @@ from typing import Any
 import httpx
 import uvicorn
 
-from tacit.deploy.signing import node_name, read_public_key
-from tacit.errors import RunError
+from tacit.deploy.signing import node_name, read_change_of_key, read_public_key
+from tacit.errors import RunError, WireError
 from tacit.server.session.admission import Admission
 from tacit.server.session.connections import LimitedSocket, protocol
 
@@ -41,6 +41,8 @@ PATHS = frozenset(
 )
 OPEN = frozenset({"/v1/fleet/register-node", "/v1/fleet/unregister-node"})  # only where no key is required
 JOIN = "/v1/tacit/join"  # the proxy's own: a node shows an invitation
+ROTATE = "/v1/tacit/rotate"  # and here that another key replaces its own
+OWN = {JOIN: 1000, ROTATE: 2000}  # path -> the most bytes of a request
 KEY_HEADER = b"flwr-public-key"
 HEADERS = 15.0  # seconds for the headers of a request
 PATIENCE = 60.0  # seconds for a request to arrive, and for the SuperLink to respond
@@ -76,22 +78,22 @@ class FleetProxy:
 
     async def _answer(self, scope: Mapping[str, Any], receive: Any) -> _Answer:
         path, headers = scope["path"], list(scope["headers"])
-        known = path in self._paths or (path == JOIN and self.admission is not None)
+        known = path in self._paths or (path in OWN and self.admission is not None)
         if not known or scope["method"] != "POST" or scope["query_string"] or scope["raw_path"] != path.encode():
             return _refusal(404)
-        if path != JOIN and self.admission is not None and self._name(headers) not in self.admission.nodes:
+        if path not in OWN and self.admission is not None and self._name(headers) not in self.admission.nodes:
             return _refusal(401)
         size = dict(headers).get(b"content-length", b"")
         if not size.isdigit():
             return _refusal(411)
-        if int(size) > (1000 if path == JOIN else self.largest):
+        if int(size) > OWN.get(path, self.largest):
             return _refusal(413)
         try:
             body = await asyncio.wait_for(_body(receive, int(size)), PATIENCE)
         except (TimeoutError, ConnectionError):
             return _refusal(408)
-        if path == JOIN:
-            return await asyncio.to_thread(self._join, body)
+        if path in OWN:
+            return await asyncio.to_thread(self._join if path == JOIN else self._rotate, body)
         if path.endswith("/activate-node") and self.admission is not None:
             try:  # a SuperLink that was restarted has forgotten it
                 await asyncio.to_thread(self._register, base64.b64decode(dict(headers)[KEY_HEADER]))
@@ -134,6 +136,15 @@ class FleetProxy:
         try:
             name = self.admission.accept(code.decode(), line) if self.admission is not None else None
         except (RunError, ValueError, OSError):
+            return _refusal(400)
+        return _refusal(403) if name is None else (200, name.encode(), [(b"content-type", b"text/plain")])
+
+
+    def _rotate(self, body: bytes) -> _Answer:
+        """Replace the key of a node that says so, signed with both keys."""
+        try:
+            name = self.admission.rotate(*read_change_of_key(body)) if self.admission is not None else None
+        except (RunError, WireError, OSError):
             return _refusal(400)
         return _refusal(403) if name is None else (200, name.encode(), [(b"content-type", b"text/plain")])
 

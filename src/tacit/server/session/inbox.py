@@ -82,6 +82,13 @@ class Inbox:
             return ""  # a device that has spent its allowance sends no payload
         return mechanism.check_payload(jax.tree.map(lambda leaf: leaf[0], message.payload))
 
+    def rename(self, old: str, new: str) -> None:
+        """A node has another name; its report stays."""
+        for report in self._path.glob(f"*/{old}"):
+            os.replace(report, report.with_name(new))
+        if old in self.people:
+            self.people[new] = self.people.pop(old)
+
     @property
     def size(self) -> int:
         """How many bytes have arrived."""
