@@ -43,7 +43,7 @@ test-slow: $(VENV)/dev $(VENV)/bench ## run the tests that take minutes, and tho
 test-deployed: $(VENV)/dev ## run the tests that start, and kill, Flower processes
 	@$(BIN)/python -m pytest -m deployed
 
-test-chaos: $(VENV)/dev ## kill processes, fill disks, lose and repeat messages at random: more than 200 rounds
+test-chaos: $(VENV)/dev ## kill processes, cut power, fill disks, lose and repeat messages at random: more than 200 rounds
 	@$(BIN)/python -m pytest -m 'not deployed' tests/deploy/test_chaos.py
 	@$(BIN)/python -m pytest -m deployed tests/deploy/test_over_flower.py -k killed
 

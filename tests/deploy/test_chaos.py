@@ -6,6 +6,7 @@ place. After every run: nothing that was acknowledged is lost, no ledger shows l
 and no file of a report is left. `make test-chaos` plays more than 200 rounds, and the kills of real processes.
 """
 
+import contextlib
 import errno
 import os
 import random
@@ -286,6 +287,26 @@ def test_a_backup_from_before_a_closed_round_gets_no_second_report(tmp_path):
         ledger.close()
     assert deployment.session.close() is None  # nothing is released
     assert deployment.session.done == 1
+
+
+@pytest.mark.parametrize("how", ["killed before", "full"])
+def test_no_report_is_left_where_the_last_close_ends_too_early(tmp_path, monkeypatch, how):
+    deployment = Deployment(tmp_path, choose("fcf", {"rounds": 1, "hyper.dim": 2}), short_world(4), (1, 3)).enrol()
+    session = deployment.session
+    session.open()
+    for name in session.missing:
+        session.receive(post(deployment.nodes[name], session.request(name)))
+    monkeypatch.setattr(f"{__name__}.CALLS", ("unlink",))
+    with monkeypatch.context() as patched:
+        disk = Disk(patched, random.Random(0))
+        disk.left, disk.how = 1, how
+        with contextlib.suppress(KilledError):
+            session.close()
+        assert disk.happened[how] == 1
+    if how != "full":
+        deployment.restart()
+    assert deployment.session.finished
+    assert not (tmp_path / "run" / "inbox").exists()
 
 
 def test_the_page_says_how_many_rounds_are_played():

@@ -310,7 +310,9 @@ def altered_plan(deployment, change):
 def test_a_size_that_no_array_has_is_refused_by_both_sides(deployment):
     folder = altered_plan(deployment, "dim = 1000000000000")
     for read in (read_bundle, next(iter(deployment.nodes.values())).store.install):
-        with pytest.raises(PlanError, match=r"hyper.dim = 1000000000000 is too large, a whole number may be at most 2²⁸"):
+        with pytest.raises(
+            PlanError, match=r"hyper.dim = 1000000000000 is too large, a whole number may be at most 2²⁸"
+        ):
             read(folder)
 
 
@@ -340,6 +342,6 @@ def test_updates_that_no_server_could_add_are_refused(deployment):
 def test_a_plan_folder_with_such_sizes_is_not_made(tmp_path, dim):
     from tacit.lab.plans.publish import make_bundle
 
-    with pytest.raises(PlanError, match="is too large|may have"):
+    with pytest.raises(PlanError, match=r"is too large|may have"):
         make_bundle(tmp_path / "huge", choose("fcf", {"hyper.dim": dim}), short_world(4).catalog, 4)
     assert not (tmp_path / "huge").exists()

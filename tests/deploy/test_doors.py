@@ -234,7 +234,8 @@ def test_a_node_that_changes_its_key_keeps_its_place_its_counter_and_its_report(
     assert ledger.messages == 3
     ledger.close()
     run = simulate(COUNTING, deployment.world, seed=0, quiet=True)
-    close(*({name: np.asarray(leaf) for name, leaf in one.params.items()} for one in (deployment.session, run)))
+    one, other = ({name: np.asarray(leaf) for name, leaf in each.params.items()} for each in (deployment.session, run))
+    close(one, other)
 
 
 def test_a_change_of_a_key_needs_both_keys_and_an_admitted_node(tmp_path, deployment):

@@ -190,7 +190,7 @@ def test_a_slow_answer_is_no_slow_connection(admission, key, monkeypatch):
     monkeypatch.setattr(fleet_proxy, "HEADERS", 0.2)
 
     class Slow(FleetProxy):
-        async def _pass_on(self, *_):
+        async def _pass_on(self, path, headers, body):
             await asyncio.sleep(0.6)
             return 200, b"done", []
 
@@ -258,7 +258,9 @@ def test_a_key_changes_by_one_command_and_certificates_are_renewed(tmp_path):
         assert store.name != before
         assert {*admission.nodes} == {store.name}
         stranger = Store(tmp_path / "stranger").create()
-        refused = CliRunner().invoke(device.app, [str(one) for one in ("rotate", "--home", stranger.path, *command[3:], "--root", old_root)])
+        refused = CliRunner().invoke(
+            device.app, [str(one) for one in ("rotate", "--home", stranger.path, *command[3:], "--root", old_root)]
+        )
         assert "it does not admit this node's key; the old key stays in use" in str(refused.exception)
     assert "needs --root" in str(tacit().exception)
     assert "does not answer" in str(tacit("--root", old_root).exception)

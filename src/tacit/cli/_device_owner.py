@@ -75,7 +75,9 @@ def rotate(
 
     split_address(server)
     if root is None:
-        raise DeviceError("A change of the key needs --root, the certificate of the authority; without TLS, no key is kept.")
+        raise DeviceError(
+            "A change of the key needs --root, the certificate of the authority; without TLS, no key is kept."
+        )
     file_at(root, "--root")
     reach(server, root)
     store = _store(home)

@@ -9,7 +9,9 @@ ORDER = 100  # in `tacit --help`
 
 
 def command(
-    folder: Annotated[Path, typer.Argument(help="A new folder for the certificates and keys, or with --renew an old one.")],
+    folder: Annotated[
+        Path, typer.Argument(help="A new folder for the certificates and keys, or with --renew an old one.")
+    ],
     host: Annotated[list[str] | None, typer.Option(help="A name or address of the server; may be repeated.")] = None,
     nodes: Annotated[int, typer.Option(min=0, help="The number of nodes that get a key.")] = 2,
     renew: Annotated[

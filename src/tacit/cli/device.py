@@ -422,7 +422,13 @@ def recommend(
         print(f"{rank:>3}  {printable(item):<24} {score:.4f}")
 
 
-for _command in (_device_owner.terms, _device_owner.rotate, _device_owner.log, _device_owner.consents, _device_owner.schedule):
+for _command in (
+    _device_owner.terms,
+    _device_owner.rotate,
+    _device_owner.log,
+    _device_owner.consents,
+    _device_owner.schedule,
+):
     app.command()(_command)
 
 

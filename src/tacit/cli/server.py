@@ -57,7 +57,8 @@ def run(
     ] = None,
     json_lines: Annotated[bool, typer.Option("--json-lines", help="Print each line as a JSON object.")] = False,
     per_address: Annotated[
-        int, typer.Option(min=1, help="The number of connections that one address may hold; more where nodes share one.")
+        int,
+        typer.Option(min=1, help="The number of connections that one address may hold; more where nodes share one."),
     ] = 256,
 ) -> None:
     """Run the rounds of a plan folder; the default. The run folder can be resumed."""

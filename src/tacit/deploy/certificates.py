@@ -56,7 +56,11 @@ def renew_certificates(path: str | Path) -> list[Path]:
         ) from None
     server = ec.generate_private_key(ec.SECP384R1())
     root = _certificate(x509, "tacit authority", authority, None, [])
-    made = {"ca.crt": root, "server.crt": _certificate(x509, hosts[0], server, (root, authority), hosts), "server.key": server}
+    made = {
+        "ca.crt": root,
+        "server.crt": _certificate(x509, hosts[0], server, (root, authority), hosts),
+        "server.key": server,
+    }
     for name, one in made.items():
         (folder / f"{name}.partial").unlink(missing_ok=True)
         _write(folder / f"{name}.partial", one)

@@ -25,6 +25,7 @@ from tacit.privacy.mechanism import Mechanism
 _SHORT = 8  # events of a history whose sizes are looked at
 _MOST_IN_A_STEP = 1 << 31  # numbers of one array; few are in memory at a time
 
+
 def power_of_two(n: int) -> int:
     """The least power of two that is at least n (and 1)."""
     return 1 << max(0, n - 1).bit_length()
@@ -92,7 +93,9 @@ def check_sizes(stages: Sequence[Stage], catalog: Catalog, params: Mapping[str, 
         except (OverflowError, MemoryError, ValueError, TypeError) as problem:
             if isinstance(problem, TacitError):
                 raise
-            raise PlanError(f"Plan stage {number}: the sizes of {stage.method} cannot be; choose smaller ones.") from None
+            raise PlanError(
+                f"Plan stage {number}: the sizes of {stage.method} cannot be; choose smaller ones."
+            ) from None
         sizes = {"parameters": (size_of(made), MOST_NUMBERS), "a home": (size_of(home), MOST_NUMBERS)}
         sizes["a step"] = (largest, _MOST_IN_A_STEP)
         for what, (size, most) in sizes.items():
@@ -135,9 +138,9 @@ def _shapes(method: Method) -> tuple[dict, Any, int]:
 def _largest(program: Any) -> int:
     """How many numbers the largest array has that a program computes, with the programs inside it."""
     found = 0
-    for step in program.eqns:
-        found = max([found, *(math.prod(getattr(one.aval, "shape", ())) for one in step.outvars)])
-        for part in jax.tree.leaves(list(step.params.values()), is_leaf=lambda one: hasattr(one, "jaxpr")):
+    for operation in program.eqns:
+        found = max([found, *(math.prod(getattr(one.aval, "shape", ())) for one in operation.outvars)])
+        for part in jax.tree.leaves(list(operation.params.values()), is_leaf=lambda one: hasattr(one, "jaxpr")):
             inner = getattr(part, "jaxpr", part)
             found = max(found, _largest(inner)) if hasattr(inner, "eqns") else found
     return found

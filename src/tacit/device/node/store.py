@@ -68,7 +68,16 @@ _OLD = {  # file of version 0.1, which had no checksums -> refuses what no such 
     "choices.json": _check_old_choices,
 }
 FOLDERS = ("plans", "runs", "flower")
-FILES = ("node.key", "node.key.next", "name", "consent.json", "consents.json", "choices.json", "settings.json", "lifetime")
+FILES = (
+    "node.key",
+    "node.key.next",
+    "name",
+    "consent.json",
+    "consents.json",
+    "choices.json",
+    "settings.json",
+    "lifetime",
+)
 OWN = {*FOLDERS, *FILES, *(f"{name}.partial" for name in FILES), "ledger"}  # all that a device's folder holds
 RUNS = 8  # the number of runs that are kept
 

@@ -139,7 +139,6 @@ class FleetProxy:
             return _refusal(400)
         return _refusal(403) if name is None else (200, name.encode(), [(b"content-type", b"text/plain")])
 
-
     def _rotate(self, body: bytes) -> _Answer:
         """Replace the key of a node that says so, signed with both keys."""
         try:

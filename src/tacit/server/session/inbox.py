@@ -119,7 +119,8 @@ class Inbox:
         return data[_SUM:]
 
     def clear(self) -> None:
-        """Delete the reports of a closed round."""
+        """Delete the reports of a closed round; a file that cannot be deleted is tried once more."""
+        shutil.rmtree(self._path, ignore_errors=True)
         shutil.rmtree(self._path, ignore_errors=True)
 
     def _read(self, form: str, data: bytes) -> Any:

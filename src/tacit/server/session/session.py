@@ -119,6 +119,7 @@ class Session:
         if self.done:
             self.params = jax.tree.map(jnp.asarray, self.folder.restore("params", self.params))
         if self.finished:
+            self._inbox.clear()  # where the process ended between the last checkpoint and this
             return
         self._memory = self._begun()
         if self.round:
