@@ -96,7 +96,7 @@ def check_sizes(stages: Sequence[Stage], catalog: Catalog, params: Mapping[str, 
             raise PlanError(
                 f"Plan stage {number}: the sizes of {stage.method} cannot be; choose smaller ones."
             ) from None
-        sizes = {"parameters": (size_of(made), MOST_NUMBERS), "a home": (size_of(home), MOST_NUMBERS)}
+        sizes = {"parameters": (_numbers_in(made), MOST_NUMBERS), "a home": (_numbers_in(home), MOST_NUMBERS)}
         sizes["a step"] = (largest, _MOST_IN_A_STEP)
         for what, (size, most) in sizes.items():
             if size > most:
@@ -112,7 +112,7 @@ def check_sizes(stages: Sequence[Stage], catalog: Catalog, params: Mapping[str, 
                 )
 
 
-def size_of(tree: Any) -> int:
+def _numbers_in(tree: Any) -> int:
     """How many numbers the leaves of a tree have."""
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
 
@@ -130,7 +130,7 @@ def _shapes(method: Method) -> tuple[dict, Any, int]:
 
     items = jax.ShapeDtypeStruct((_SHORT,), np.int32)
     home = jax.eval_shape(enter, items)
-    if max(size_of(params), size_of(home)) > MOST_NUMBERS:  # a step is larger still
+    if max(_numbers_in(params), _numbers_in(home)) > MOST_NUMBERS:  # a step is larger still
         return params, home, 0
     return params, home, _largest(jax.make_jaxpr(local)(items, params, home).jaxpr)
 

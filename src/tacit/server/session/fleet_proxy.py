@@ -167,7 +167,7 @@ def listening(
         ) from None
     files = {} if certs is None else {"ssl_certfile": certs / "server.crt", "ssl_keyfile": certs / "server.key"}
     options: Any = {name: str(path) for name, path in files.items()}
-    quiet: Any = {"lifespan": "off", "ws": "none", "log_config": None, "access_log": False, "server_header": False}
+    quiet: Any = {"lifespan": "off", "ws": None, "log_config": None, "access_log": False, "server_header": False}
     server = uvicorn.Server(
         uvicorn.Config(proxy, http=protocol(HEADERS), loop="asyncio", timeout_keep_alive=75, **quiet, **options)
     )
