@@ -276,6 +276,16 @@ def test_an_interrupted_change_of_a_key_goes_on(tmp_path, deployment):
     assert not (node.store.path / "node.key.next").exists()
 
 
+def test_the_command_with_the_former_key_does_not_bring_it_back(tmp_path, deployment):
+    admission, node = admitted(tmp_path, deployment), next(iter(deployment.nodes.values()))
+    (tmp_path / "node-1.key").write_bytes((node.store.path / "node.key").read_bytes())
+    node.store.use_key(tmp_path / "node-1.key")
+    new = rotated(node, admission)
+    with pytest.raises(DeviceError, match="was replaced by `tacit device rotate`; leave --key out"):
+        node.store.use_key(tmp_path / "node-1.key")
+    assert node.store.name == new
+
+
 # ---- copies and backups of a home ----
 
 

@@ -5,7 +5,7 @@ node.key.next   the key that is to replace it, until the server has agreed
 consent.json    whether the node takes part, in which plans, and who volunteers; off until its owner agrees
 consents.json   what was agreed to, and when, in the terms of that time
 choices.json    what each person discloses; never sent
-settings.json   the path of the history file, and the budget of each person
+settings.json   the path of the history file, the budget of each person, and names under former keys
 lifetime        the secret of answers that are drawn once for life; made when first needed, never sent
 ledger          what was sent; the only file that survives an erasure
 plans/DIGEST/   the installed plan folders
@@ -135,7 +135,10 @@ class Store:
 
     def use_key(self, path: str | Path) -> None:
         """Answer under this key from now on; it is copied into the folder."""
-        _ = NodeKey(path)  # refuses a file that is none
+        if NodeKey(path).name in self.settings.get("former_names", []):  # refuses a file that is none, too
+            raise DeviceError(
+                f"{path} was replaced by `tacit device rotate`; leave --key out, the device has its new key."
+            )
         self._take_key(lambda target: private(target).write_bytes(Path(path).read_bytes()))
 
     def rotate_key(self, show: Callable[[bytes], None]) -> str:
@@ -150,6 +153,7 @@ class Store:
             os.replace(partial, path)
         new = NodeKey(path)
         show(change_of_key(old, new))
+        self.set(former_names=[*self.settings.get("former_names", []), old.name])
         os.replace(path, self.path / "node.key")
         return new.name
 
