@@ -1,6 +1,7 @@
 """Attacks on a deployment, in one process: what a stranger, a liar and the owner of a copied folder try, and do not get."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -274,6 +275,25 @@ def test_an_interrupted_change_of_a_key_goes_on(tmp_path, deployment):
     assert node.store.name == before
     assert rotated(node, admission) == shown[0]
     assert not (node.store.path / "node.key.next").exists()
+
+
+def test_a_round_waits_for_a_node_that_changes_its_key(tmp_path, deployment):
+    pytest.importorskip("flwr")
+    from tacit.server.session.flower import RoundLoop
+
+    admission = admitted(tmp_path, deployment)
+    deployment.enrol().session.open()
+    one, two = deployment.nodes
+    assert deployment.session.receive(post(deployment.nodes[one], deployment.session.request(one)))
+    loop: Any = RoundLoop(deployment.session, None)  # type: ignore[arg-type]
+    loop.retry = {two: 0.0}
+    new = rotated(deployment.nodes[two], admission)
+    loop._send_requests()
+    assert loop.session.missing == [*loop.retry] == [new]
+    assert not loop._all_replied
+    admission.remove(new)
+    loop._send_requests()
+    assert loop._all_replied  # one that is struck off is not waited for
 
 
 def test_the_command_with_the_former_key_does_not_bring_it_back(tmp_path, deployment):

@@ -123,6 +123,9 @@ class RoundLoop:
 
     def _send_requests(self) -> None:
         """Send requests to connected nodes that are due and have none pending."""
+        for old, new in self.session.follow_keys().items():
+            if old in self.retry:  # the round waits for it under its new name
+                self.retry[new] = self.retry.pop(old)
         now = time.monotonic()
         waiting = {name for name, _ in self.pending.values()}
         for name in self.session.missing:

@@ -74,7 +74,7 @@ class Session:
         self._counters = self._read_counters()
         self._resting: dict[str, int] = {}  # node -> after how many rounds it may take part again
         self._params = self._public_state = b""  # of the open round
-        self._follow_keys()
+        self.follow_keys()
         self._restore()
 
     @classmethod
@@ -184,7 +184,7 @@ class Session:
     def enrol(self, reply: Reply) -> None:
         """Enrol the node that replied to `hello`; the reply is signed, for this hello, by a node that is admitted."""
         self._check_sender(reply)
-        self._follow_keys()
+        self.follow_keys()
         if reply.nonce not in self._nonces:
             raise WireError(f"Node {reply.name[:8]} answered another hello; its reply is ignored.")
         self._nonces.discard(reply.nonce)
@@ -214,7 +214,7 @@ class Session:
         """Whether a node may take part."""
         return name not in self.copied and (self.admission is None or name in self.admission.nodes)
 
-    def _follow_keys(self) -> None:
+    def follow_keys(self) -> dict[str, str]:
         """Go on with nodes that have changed their key under their new names; their places, counters and reports stay."""
         changed = {} if self.admission is None else self.admission.renamed(self.enrolment.members)
         for old, new in changed.items():
@@ -229,6 +229,7 @@ class Session:
             self.copied |= {new} if old in self.copied else set()
             self._inbox.rename(old, new)
             self.enrolment.rename(old, new)  # last: where this process ends before, it is repeated
+        return changed
 
     def _read_counters(self) -> dict[str, int]:
         path = self.folder.path / "counters.json"
