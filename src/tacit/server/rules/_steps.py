@@ -61,6 +61,21 @@ def above_noise(n: int, expected: float) -> float:
     return NormalDist().inv_cdf(1 - min(expected / n, 0.5))
 
 
+def compared(y: jax.Array, x: jax.Array, z: jax.Array, among: jax.Array, noise: Any) -> tuple[jax.Array, jax.Array]:
+    """The t-values of x and z where noisy y is explained by both: 0 ± 1 for a column that adds nothing to the other.
+
+    >>> y, x, z = jnp.array([6.0, 0, 2]), jnp.array([1.0, 0, 1]), jnp.array([0.0, 1, 0])
+    >>> [round(float(t), 1) for t in compared(y, x, z, jnp.ones(3, bool), 2.0)]
+    [2.8, 0.0]
+    """
+    y, x, z = (jnp.where(among, column, 0.0) for column in (y, x, z))
+    xx, zz, xz, xy, zy = (x * x).sum(), (z * z).sum(), (x * z).sum(), (x * y).sum(), (z * y).sum()
+    rest = jnp.maximum(xx * zz - xz**2, 1e-5 * xx * zz)
+    scale = jnp.sqrt(jnp.maximum(rest, 1e-30)) * jnp.maximum(noise, 1e-6)
+    length_x, length_z = jnp.sqrt(jnp.maximum(xx, 1e-30)), jnp.sqrt(jnp.maximum(zz, 1e-30))
+    return (zz * xy - xz * zy) / (length_z * scale), (xx * zy - xz * xy) / (length_x * scale)
+
+
 # ---- what is public about the items ----
 
 

@@ -15,6 +15,7 @@ from tacit.server.rules._steps import (
     Attributes,
     above_noise,
     cells_of,
+    compared,
     frequent,
     head_counts,
     item_weights,
@@ -38,6 +39,7 @@ class Recipe(NamedTuple):
 WITH_ATTRIBUTES = Recipe(0.3, 0.15, 0.6, (0.25, 0.35, 0.4), (0.3, 0.1), 0.25, 0.3)
 WITHOUT = Recipe(0.25, 0.2, 0.5, (0.4, 0.3, 0.3), (0.3, 0.1), 0.1, 0.15)
 GATE = 5  # items that must stand out of the noise, or there is nothing but popularity
+SURE = 2.0  # standard deviations by which the second round must agree with the first, or what is left goes to counts
 LEVEL = 1.1
 MOST_COUNTS = 0.45  # the largest share of counts that are followed by steps
 ROUNDS = 4
@@ -50,6 +52,7 @@ class Progress(NamedTuple):
     counted: jax.Array  # the share of the whole ε that counts have, or will have after the next round
     table: jax.Array  # V, float32[room²]
     prior: jax.Array  # what is added to V + transpose·Vᵀ where cells are chosen, float32[room²]
+    popular: jax.Array  # ρ, how much more of the first steps the counts explain than they surely leave
 
 
 class GatedSteps(Rule):
@@ -63,6 +66,12 @@ class GatedSteps(Rule):
     with what is expected of a cell added by as much as the noise exceeds what it gets wrong. Expected is a multiple of the product
     of both items' weighted counts, and of what their public `attributes` have in common. At the end each item's row is smoothed
     over the items whose steps stand out of the noise.
+
+    Each round's noise is its own, so a later round tells what the earlier ones are worth. Where the second round of steps does not
+    follow the first by more than the counts predict (t < 2), the third is spent on counts, and the plan is popularity from what
+    counts have then. Otherwise c·mean(E) times the product of the weighted counts, over its mean, is added to E, with
+    c = 8·r·ρ³ + 4·max(r − 2, 0): r = ((t_m + 1)/(t_Z − 1))² says how much better the counts explain the last round than the earlier
+    steps do, ρ the same of variances in the first. The larger c, the more the order of items is that of their counts.
 
     All this is post-processing of what was released, so it costs no privacy; the shares are bounded by the mechanism.
     """
@@ -93,7 +102,7 @@ class GatedSteps(Rule):
         found = (counts >= above_noise(counts.size, 1) * self.sigma / math.sqrt(self.counted)).sum()
         share = jnp.clip(1.2 / jnp.sqrt(jnp.maximum(found, 1)), self.counted, max(MOST_COUNTS, self.counted))
         zeros = [jnp.zeros_like(params["steps"]) for _ in range(2)]
-        return Progress(jnp.zeros((), jnp.int32), jnp.where(found < GATE, 1.0, share), *zeros)
+        return Progress(jnp.zeros((), jnp.int32), jnp.where(found < GATE, 1.0, share), *zeros, jnp.zeros(()))
 
     def asks(self, params: dict, state: Progress) -> dict[str, jax.Array]:
         """The next round's share of what this stage has."""
@@ -127,30 +136,63 @@ class GatedSteps(Rule):
         """The first steps: the prior is fitted to them."""
         recipe, room = self.recipe, params["head"].shape[0]
         cells, Z = self._cells(params), _with_transpose(sent, room, recipe.transpose)
-        shown = head_counts(params["counts"], params["head"], self.sigma / jnp.sqrt(state.counted)) * params["weights"]
-        shown = shown / jnp.maximum(shown.max(), 1e-12)
+        m = self._product(params, state)
         features = [jnp.ones((room, room))] if self.public is None else self.public.features(params["head"])
-        F = predicted(Z, shown[:, None] * shown, features, cells)
+        F = predicted(Z, m, features, cells)
         many = jnp.maximum(cells.sum(), 1)
         v = self._noise(state, 0) ** 2 * (1 + recipe.transpose**2)
-        wrong = jnp.where(cells, (Z - F) ** 2, 0.0).sum() / many - v
-        wrong = jnp.maximum(wrong, v * jnp.sqrt(2 / many))
+        least = v * jnp.sqrt(2 / many)  # the deviation of a mean of squares that are noise alone
+        wrong = jnp.maximum(_mean_square(Z - F, cells) - v, least)
         prior = recipe.prior * v / jnp.maximum(wrong, 1e-12) * F
-        return self._kept(params, state._replace(table=sent, prior=prior.reshape(-1)), 0)
+        alone = predicted(Z, m, [jnp.ones((room, room))], cells)
+        left = jnp.maximum(_mean_square(Z - alone, cells) - v, 0.0) + 8 * least
+        popular = _mean_square(alone, cells) / jnp.maximum(left, 1e-12)
+        return self._kept(params, state._replace(table=sent, prior=prior.reshape(-1), popular=popular), 0)
 
     def _steps(self, params: dict, sent: jax.Array, state: Progress) -> tuple[dict, Progress]:
-        """More steps, on the cells that were kept."""
-        return self._kept(params, state._replace(table=self._added(params, sent, state)), 1)
+        """More steps, on the cells that were kept. Where they do not follow the first ones, counts are asked for next."""
+        _, t = self._compared(params, sent, state, 1)
+        params, state = self._kept(params, state._replace(table=self._added(params, sent, state)), 1)
+        return {**params, "phase": jnp.where(t < SURE, 0, 1).astype(jnp.int32)}, state
 
     def _last(self, params: dict, sent: jax.Array, state: Progress) -> tuple[dict, Progress]:
-        """The last steps, and the table that devices recommend with."""
+        """The last round: counts where the steps tell little, or the table that devices recommend with."""
+        ends = [partial(end) for end in (self._last_counts, self._last_steps)]  # hashable
+        return jax.lax.cond(params["phase"] == 0, *ends, params, sent, state)
+
+    def _last_counts(self, params: dict, sent: jax.Array, state: Progress) -> tuple[dict, Progress]:
+        """All counts averaged by their share of ε; no head."""
+        n = params["counts"].shape[0]
+        more = (1 - state.counted) * self.recipe.shares[2]
+        counts = (state.counted * params["counts"] + more * sent[:n]) / (state.counted + more)
+        return {**params, "counts": counts, "head": jnp.full_like(params["head"], n)}, state
+
+    def _last_steps(self, params: dict, sent: jax.Array, state: Progress) -> tuple[dict, Progress]:
+        """E, with as much of the counts as they explain."""
         recipe, room, cells = self.recipe, params["head"].shape[0], self._cells(params)
+        t_m, t_Z = self._compared(params, sent, state, 2)
         table = self._added(params, sent, state)
         V, E = table.reshape(room, room), jnp.where(cells, _with_transpose(table, room, recipe.transpose), 0.0)
         Q = jnp.where(cells, jnp.maximum((V + V.T) / 2 - math.sqrt(2) * self._noise(state, 2), 0.0), 0.0)
         Q = Q / jnp.maximum(Q.sum(1, keepdims=True), 1e-9)
         E = jnp.where(cells, E + recipe.smooth * E @ Q.T, 0.0)
+        r = ((jnp.maximum(t_m, 0.0) + 1) / jnp.maximum(t_Z - 1, 0.5)) ** 2
+        c = jnp.minimum(8 * r * state.popular**3 + 4 * jnp.maximum(r - 2, 0.0), 1000.0)
+        m = jnp.where(cells, self._product(params, state), 0.0)
+        E = E + c * jnp.maximum(E.sum(), 0.0) * m / jnp.maximum(m.sum(), 1e-12)
         return {**params, "steps": E.reshape(-1)}, state._replace(table=table)
+
+    def _product(self, params: dict, state: Progress) -> jax.Array:
+        """m, the product of both items' weighted counts, 1 at most, float32[room, room]."""
+        shown = head_counts(params["counts"], params["head"], self.sigma / jnp.sqrt(state.counted)) * params["weights"]
+        shown = shown / jnp.maximum(shown.max(), 1e-12)
+        return shown[:, None] * shown
+
+    def _compared(self, params: dict, sent: jax.Array, state: Progress, turn: int) -> tuple[jax.Array, jax.Array]:
+        """By how many standard deviations the counts, and the steps before, explain a round on the cells sent in it."""
+        room = params["head"].shape[0]
+        Z = _with_transpose(state.table, room, self.recipe.transpose).reshape(-1)
+        return compared(sent, self._product(params, state).reshape(-1), Z, params["kept"], self._noise(state, turn))
 
     def _added(self, params: dict, sent: jax.Array, state: Progress) -> jax.Array:
         """V_r; noise on cells that nobody sent is no part of it."""
@@ -176,3 +218,8 @@ def _with_transpose(table: jax.Array, room: int, transpose: float) -> jax.Array:
     """V + transpose·Vᵀ, float32[room, room]."""
     V = table.reshape(room, room)
     return V + transpose * V.T
+
+
+def _mean_square(values: jax.Array, among: jax.Array) -> jax.Array:
+    """Over the cells `among`."""
+    return jnp.where(among, values**2, 0.0).sum() / jnp.maximum(among.sum(), 1)
