@@ -20,7 +20,6 @@ from tacit.core.plan import Plan, Stage
 from tacit.lab.data import Population
 from tacit.lab.data.datasets import dataset
 from tacit.lab.data.selection import pick
-from tacit.lab.data.synthetic import apps, movies
 from tacit.lab.evaluation.protocols import load_protocol
 from tacit.lab.evaluation.scoring import ranks
 from tacit.lab.evaluation.statistics import interval
@@ -58,8 +57,8 @@ def plan_of(name: str, epsilon: float | None, relation: str) -> Plan:
 
 def log_of(name: str, people: int | None) -> Population:
     """A log, or so many of its people."""
-    if name in ("movies", "apps"):
-        return {"movies": movies, "apps": apps}[name](people or 2000, seed=11)
+    if name in ("movies", "apps", "groups"):
+        return dataset(name, users=people or 2000, seed=11)
     log = dataset(name)
     if people is None or people >= len(log):
         return log

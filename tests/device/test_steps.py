@@ -291,6 +291,7 @@ def gated_in_numpy(counts0, totals, sigma, features, recipe, room):
     g = (shown / shown.mean()) ** -recipe.power
     off, m = ~np.eye(K, dtype=bool), np.outer(shown * g, shown * g)
     V, Z, sd, kept, made, ts = np.zeros((K, K)), np.zeros((K, K)), 0.0, off, [], []
+    prior, popular = Z, 0.0
     for turn, total in enumerate(totals[1:]):
         before, Y = Z, total.reshape(room, room)[:K, :K]
         V = np.where(kept, Y, 0) + recipe.carry * V
@@ -388,7 +389,7 @@ def test_where_the_steps_say_no_more_than_the_counts_the_last_round_goes_to_coun
     rule = cast(GatedSteps, GatedSteps().settle(sigma / math.sqrt(0.95), Catalog(n)))
     truth = 400 / np.arange(1, n + 1)
     params = {**Steps(Catalog(n), sends="as_asked", most=n).init(KEY), "counts": jnp.asarray(truth, jnp.float32)}
-    state, finish = rule.init(params), jax.jit(lambda *parts: rule.finish(*parts))
+    state, finish, last, asked = rule.init(params), jax.jit(lambda *parts: rule.finish(*parts)), params, 0.0
     for turn in range(4):
         if int(params["phase"]) == 0:
             total = np.pad(truth + turn, (0, n * n - n))

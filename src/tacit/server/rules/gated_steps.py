@@ -101,8 +101,9 @@ class GatedSteps(Rule):
         counts = params["counts"]
         found = (counts >= above_noise(counts.size, 1) * self.sigma / math.sqrt(self.counted)).sum()
         share = jnp.clip(1.2 / jnp.sqrt(jnp.maximum(found, 1)), self.counted, max(MOST_COUNTS, self.counted))
-        zeros = [jnp.zeros_like(params["steps"]) for _ in range(2)]
-        return Progress(jnp.zeros((), jnp.int32), jnp.where(found < GATE, 1.0, share), *zeros, jnp.zeros(()))
+        zero, empty = jnp.zeros(()), jnp.zeros_like(params["steps"])
+        counted = jnp.where(found < GATE, 1.0, share)
+        return Progress(zero.astype(jnp.int32), counted, table=empty, prior=empty, popular=zero)
 
     def asks(self, params: dict, state: Progress) -> dict[str, jax.Array]:
         """The next round's share of what this stage has."""
