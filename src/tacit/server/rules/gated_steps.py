@@ -101,9 +101,11 @@ class GatedSteps(Rule):
         counts = params["counts"]
         found = (counts >= above_noise(counts.size, 1) * self.sigma / math.sqrt(self.counted)).sum()
         share = jnp.clip(1.2 / jnp.sqrt(jnp.maximum(found, 1)), self.counted, max(MOST_COUNTS, self.counted))
-        zero, empty = jnp.zeros(()), jnp.zeros_like(params["steps"])
+        table, prior = (
+            jnp.zeros_like(params["steps"]) for _ in range(2)
+        )  # two arrays: a round takes over the memory of each
         counted = jnp.where(found < GATE, 1.0, share)
-        return Progress(zero.astype(jnp.int32), counted, table=empty, prior=empty, popular=zero)
+        return Progress(jnp.zeros((), jnp.int32), counted, table, prior, popular=jnp.zeros(()))
 
     def asks(self, params: dict, state: Progress) -> dict[str, jax.Array]:
         """The next round's share of what this stage has."""
