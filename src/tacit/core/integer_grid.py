@@ -239,10 +239,14 @@ def is_int64(leaf: object) -> bool:
     return isinstance(leaf, Int64)
 
 
+def _together(largest: int) -> int:
+    """How many numbers of this size have a sum that surely fits 32 bits."""
+    return max(1, (2**31 - 1) // largest)
+
+
 def sum_int64(numbers: jax.Array, largest: int = 2**31) -> Int64:
     """The exact sum over the rows of int32 [rows, ...], none of them larger than `largest`."""
-    together = max(1, (2**31 - 1) // largest)  # rows whose sum fits 32 bits
-    if numbers.shape[0] <= together:
+    if numbers.shape[0] <= _together(largest):
         return widen(numbers.sum(0, dtype=jnp.int32))
     total = zeros_int64(numbers.shape[1:])
     for at in range(0, numbers.shape[0], CHUNK_ROWS):
@@ -262,7 +266,7 @@ def scatter_int64(rows: Rows, shape: tuple[int, ...], largest: int = 2**31) -> I
         return jnp.zeros(shape, value.dtype).at[index.reshape(-1)].add(value.reshape(-1, *shape[1:]), mode="drop")
 
     devices = rows.index.shape[0]
-    if devices <= max(1, (2**31 - 1) // largest):
+    if devices <= _together(largest):
         return widen(scattered(rows.index, rows.value))
     total = zeros_int64(shape)
     for at in range(0, devices, CHUNK_ROWS):
