@@ -236,6 +236,7 @@ MUTANTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mutant", "plan", "canaries"), MUTANTS)
 def test_a_planted_mutant_fails(mutant, plan, canaries):
     found = audit(plan, users=10, canaries=canaries, seeds=range(3), swap=planted(mutant))
@@ -303,6 +304,7 @@ def test_an_amplified_claim_stands_and_much_of_it_is_found(plan):
     assert found.asked.evidence.proved > 1.0, "and without any assumption about the noise"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", BOTH)
 @pytest.mark.parametrize("fault", [twice_as_many, always_the_same])
 def test_draws_other_than_declared_are_refuted(plan, fault, monkeypatch):

@@ -5,6 +5,7 @@ from itertools import pairwise
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tacit.core.catalog import Catalog
 from tacit.core.sparse_rows import dense
@@ -48,6 +49,7 @@ def test_a_device_scores_by_its_own_counts_and_steps_and_by_everybody_s_counts()
         np.testing.assert_allclose(found, scores_of(items, everyone, last), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_message_has_each_item_once_and_a_bound_of_one_makes_it_one_long():
     method = CountsHome(Catalog(N))
     mechanism = build_mechanism({"mechanism": "gaussian", "clip": 1.0, "noise": 0.0}).settle(All().exposure(1, 9))

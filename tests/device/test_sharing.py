@@ -152,6 +152,7 @@ def tacit(*words: object) -> str:
     return result.stdout
 
 
+@pytest.mark.slow
 def test_the_commands_take_the_column_from_the_plan(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     table().write_csv("log.csv")

@@ -39,6 +39,7 @@ def test_every_printed_cell_is_reproduced_to_its_last_digit(cells):
         assert math.floor(cell["reproduced"] * 1e4) / 1e4 == cell["printed"], cell
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cohort", "devices", "delta", "value"),
     [

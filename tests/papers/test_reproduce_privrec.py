@@ -294,6 +294,7 @@ def test_the_paper_s_own_numbers_keep_the_paper_s_orders():
 # ---- logs ----
 
 
+@pytest.mark.slow
 def test_without_data_the_log_is_synthetic_and_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("TACIT_DATA", str(tmp_path))
     log = movie_log(None, "small")

@@ -349,6 +349,7 @@ def test_deviations_are_never_below_what_is_wanted(deviation):
     assert gaussian_factors(table.variance)[-1] <= 128**2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("draw", "table"),
     [(rounded_gaussian, gaussian_table_above(300.0)), (discrete_laplace, laplace_table(40))],

@@ -103,7 +103,7 @@ def _losses(mechanism, pair):
         )
 
 
-@every
+@first
 def test_messages_follow_the_law(name, number):
     mechanism = tried(name, number).mechanism
     for numbers in ([0.3, -0.2, 0, 0.7], [0, 0, 0, 0]) if hasattr(mechanism, "law") else ():
@@ -150,7 +150,7 @@ def _form(payload):
     return tree, tuple(shapes), tuple(str(getattr(leaf, "value", leaf).dtype) for leaf in leaves)
 
 
-@every
+@first
 def test_what_is_sent_is_finite(name, number):
     mechanism, inf, nan = tried(name, number).mechanism, math.inf, math.nan
     for numbers in ([BIG] * 4, [3e38, -3e38, 3e38, 3e38], [1e-38, 0, 0, 0], [nan, 1, 1, 1], [1, 1, -inf, 1]):
@@ -158,7 +158,7 @@ def test_what_is_sent_is_finite(name, number):
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(sent.report))
 
 
-@every
+@first
 def test_the_mean_is_the_mean_and_the_noise_is_the_noise(name, number):
     """Within five standard errors, unless the mechanism says that it is biased; and as spread out as it says."""
     mechanism, _, exposure = tried(name, number)
@@ -262,7 +262,7 @@ def _through(mechanism, source, **limits):
 
 
 @pytest.mark.bitwise
-@every
+@first
 def test_monoid(name, number):
     """Order, chunks, who was silent and who merged what do not matter."""
     mechanism = tried(name, number).mechanism

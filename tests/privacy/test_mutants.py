@@ -376,6 +376,7 @@ def _forgets(what):
     return key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["round", "stage", "secret"])
 def test_a_key_used_twice_is_noticed(what, monkeypatch):
     monkeypatch.setattr(tacit.device.round, "_key", _forgets(what))
@@ -446,6 +447,7 @@ def test_a_public_number_that_is_not_positive_and_finite_gets_no_answer(number):
         assert any(np.asarray(leaf).any() for leaf in jax.tree.leaves((report.payload, report.weight))) == answers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", GATES)
 def test_a_gate_that_does_not_close_is_noticed(part, monkeypatch):
     mechanism = Laplace(epsilon_per_message=1.0 + len(part), messages=2)  # a program of its own

@@ -97,6 +97,7 @@ class NotClamped(GaussianMechanism):
         return GaussianMechanism.encode(replace(self, update_form=None), key, update, public_state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "refuted"), [(GaussianMechanism, False), (NotClamped, True)])
 def test_a_mechanism_that_lets_negative_numbers_pass_is_refuted(kind, refuted):
     settings = {"epsilon": 2.0, "place": "local", "update_form": "nonnegative"}

@@ -39,6 +39,7 @@ def test_the_best_are_tried_beside_private_popularity():
     assert found.best in found.sentence or "No plan tried is better" in found.sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mark", ["▲", ""])
 def test_a_plan_is_chosen_only_if_it_beats_popularity_beyond_chance(monkeypatch, mark):
     found = choose_plan(LOG, epsilon=6.0, trust="nobody", tries=1, quiet=True)

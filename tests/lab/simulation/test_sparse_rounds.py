@@ -107,6 +107,7 @@ def plan_of(sampler: dict, rounds: int = 300, **settings):
     return choose("fpl-sequential", {"rounds": rounds, "cohort": sampler, **settings})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sampler", "apart"),
     [({"sampler": "one"}, 5e-8), ({"sampler": "fixed", "count": 5}, 0.0)],  # the step of one is fused with what follows
