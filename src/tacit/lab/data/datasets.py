@@ -172,5 +172,6 @@ def open_log(
     if columns:
         raise DataError(f"--{next(iter(columns))} says how to read a file, but {name!r} is not one; leave it out.")
     if about_dataset(name).built_in:
-        return dataset(name, seed=seed, **({} if devices is None else {"users": devices}))
+        options: dict[str, Any] = {} if devices is None else {"users": devices}
+        return dataset(name, seed=seed, **options)
     return dataset(name)
